@@ -27,7 +27,9 @@ DIRECTIVES = {
 }
 SANITIZERS = os.environ.get("ALLTRACE_SANITIZE")
 LINETRACE = bool(os.environ.get("ALLTRACE_LINETRACE"))
-SHARED = "alltrace.core.cython_shared"  # the code that Cython would write into every module, such as that of memoryviews
+SHARED = (
+    "alltrace.core.cython_shared"  # the code that Cython would write into every module, such as that of memoryviews
+)
 TRACE_MACROS = [("CYTHON_TRACE", "1"), ("CYTHON_TRACE_NOGIL", "1")]
 
 

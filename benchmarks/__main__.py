@@ -8,7 +8,21 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from benchmarks import across, capture, checks, export, history, importing, kineto, logs, memory, ncu, questions, recipes, reporting
+from benchmarks import (
+    across,
+    capture,
+    checks,
+    export,
+    history,
+    importing,
+    kineto,
+    logs,
+    memory,
+    ncu,
+    questions,
+    recipes,
+    reporting,
+)
 from benchmarks.recorded_rows import HEAD, PAGE, changed_on, machine, marked, suites_of, with_rows
 
 if TYPE_CHECKING:
@@ -39,8 +53,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("suites", nargs="*", metavar="SUITE", help=f"of {', '.join(SUITES)}; default: all")
     parser.add_argument("--runs", type=int, default=5, help="runs of each command; the medians are printed")
-    parser.add_argument("--record", action="store_true", help="write the rows of each suite into docs/benchmarks.md too")
-    parser.add_argument("--stale", action="store_true", help="mark the rows there that are older than their code, and run nothing")
+    parser.add_argument(
+        "--record", action="store_true", help="write the rows of each suite into docs/benchmarks.md too"
+    )
+    parser.add_argument(
+        "--stale", action="store_true", help="mark the rows there that are older than their code, and run nothing"
+    )
     args = parser.parse_args()
     if args.stale:
         page = PAGE.read_text(encoding="utf-8")

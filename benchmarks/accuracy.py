@@ -138,7 +138,8 @@ def diagnosed(
 def own_communication_ns(layout: str, seed: int, values: dict[str, Any]) -> int:
     """What the run loses to its communication without any fault: how much sooner it ends when communication takes no time."""
     ends = [
-        int(simulate(SCENARIOS[layout].override(**{**values, **links, "seed": seed})).steps[:, -1, 1].max()) for links in ({}, FREE)
+        int(simulate(SCENARIOS[layout].override(**{**values, **links, "seed": seed})).steps[:, -1, 1].max())
+        for links in ({}, FREE)
     ]
     return ends[0] - ends[1]
 
@@ -195,7 +196,9 @@ class Case:
         return f"{self.purpose} {self.layout} {' + '.join(self.faults)} seed {self.seed}"
 
 
-def cases(plan: Plan, kinds: tuple[str, ...], pairs: tuple[tuple[str, str], ...], layouts: tuple[str, ...]) -> list[Case]:
+def cases(
+    plan: Plan, kinds: tuple[str, ...], pairs: tuple[tuple[str, str], ...], layouts: tuple[str, ...]
+) -> list[Case]:
     """Everything to be measured."""
     found = []
     for kind in kinds:
@@ -222,7 +225,9 @@ def judged(case: Case, values: dict[str, Any]) -> dict[str, Any]:
     found, truth = diagnosed(case.layout, list(case.faults), case.seed, {**values, **costly})
     result: dict[str, Any] = {"high": any(f["severity"] == "high" for f in found), "short": _short(found)}
     if case.purpose == "alone":
-        result["good"] = right_first(found, truth[0], own_communication_ns(case.layout, case.seed, {**values, **costly}))
+        result["good"] = right_first(
+            found, truth[0], own_communication_ns(case.layout, case.seed, {**values, **costly})
+        )
         result["true"] = truth[0]["ranks"]
         named = next((f for f in found if right(f, truth[0])), None)
         if named is not None and truth[0]["lost_ns"] > 0 and named["lost_ns_per_step"] is not None:

@@ -101,7 +101,9 @@ def simulate(job: Job) -> Simulated:
     members = columns[2]
     # a report's own time begins up to 20 s before the job
     begins = rng.uniform(1e9, 20e9, count)
-    stamped = [np.rint(t + offset[members] + drift[members] * t + begins[members]).astype(np.int64) for t in columns[3:]]
+    stamped = [
+        np.rint(t + offset[members] + drift[members] * t + begins[members]).astype(np.int64) for t in columns[3:]
+    ]
     evidence = Evidence(
         columns[0].astype(np.int64),
         columns[1].astype(np.int64),

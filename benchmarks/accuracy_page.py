@@ -20,7 +20,9 @@ def write_table(page: Path, name: str, lines: Sequence[str]) -> None:
         before, opened, after = page.read_text(encoding="utf-8").partition(begin)
         _, closed, rest = after.partition(end)
         if not opened or not closed:
-            raise SystemExit(f"{page}: expected the line {begin.strip()} and below it {end}; found none; write them where it goes")
+            raise SystemExit(
+                f"{page}: expected the line {begin.strip()} and below it {end}; found none; write them where it goes"
+            )
         text = "\n".join(lines)
         page.write_text(f"{before}{begin}\n{text}\n\n{closed}{rest}", encoding="utf-8")
     except OSError as error:

@@ -59,7 +59,11 @@ def compare(folder: Path, name: str) -> tuple[list[Figure], float]:
     by_type = slowdown_by(evaluate, actual, ideal, np.array([_TRANSFERS.sub(r"\1-pp-comm", t) for t in trace.optype]))
     figures = [
         Figure("S", slowdown(evaluate, actual, ideal), published["blocking_slowdown"]),
-        Figure("replay error", float(np.mean(list(trace.recorded_s.values()))) / evaluate(actual), published["launch_slowdown"]),
+        Figure(
+            "replay error",
+            float(np.mean(list(trace.recorded_s.values()))) / evaluate(actual),
+            published["launch_slowdown"],
+        ),
     ]
     for label, ours, theirs in (
         ("data-parallel rank", by_rank, "dp_rank"),
@@ -69,13 +73,21 @@ def compare(folder: Path, name: str) -> tuple[list[Figure], float]:
         table = published[f"blocking_decompose_by_{theirs}"]
         figures += [Figure(f"S of {label} {k}", v, table[str(k)]) for k, v in ours.items()]
     per_step, ideal_steps = trace.step_times_s(actual), trace.step_times_s(ideal)
-    figures += [Figure(f"S of step {s}", per_step[s] / ideal_steps[s], published["blocking_step_slowdown"][str(s)]) for s in steps]
+    figures += [
+        Figure(f"S of step {s}", per_step[s] / ideal_steps[s], published["blocking_step_slowdown"][str(s)])
+        for s in steps
+    ]
     figures += _shares(trace, evaluate, ideal, (by_rank, by_stage), folder, name)
     return figures, time.process_time() - began
 
 
 def _shares(
-    trace: Trace, evaluate: Any, ideal: NDArray[Any], scores: tuple[dict[int, float], dict[int, float]], folder: Path, name: str
+    trace: Trace,
+    evaluate: Any,
+    ideal: NDArray[Any],
+    scores: tuple[dict[int, float], dict[int, float]],
+    folder: Path,
+    name: str,
 ) -> list[Figure]:
     """M of the worst workers and of the last stage."""
     stages = int(trace.stage.max()) + 1

@@ -92,10 +92,14 @@ def alignment(runs: int) -> list[str]:
     for _ in range(runs):
         forget(first, "align", "operations")
         forget(place, "align", "operations")
-        done = subprocess.run([sys.executable, "-c", _ALIGN, str(place), str(first)], stdout=subprocess.PIPE, check=True)
+        done = subprocess.run(
+            [sys.executable, "-c", _ALIGN, str(place), str(first)], stdout=subprocess.PIPE, check=True
+        )
         *seconds, members, instances = (float(v) for v in done.stdout.split())
         if (members, instances) != (32 * 2_020, 2_020):
-            raise SystemExit(f"{members:.0f} members of {instances:.0f} instances were matched; there are 64640 of 2020")
+            raise SystemExit(
+                f"{members:.0f} members of {instances:.0f} instances were matched; there are 64640 of 2020"
+            )
         taken.append(seconds)
     total, read, steps, wrote = (median([t[i] for t in taken]) for i in range(4))
     rest = median([t[0] - t[1] - t[2] - t[3] for t in taken])

@@ -76,7 +76,10 @@ def main() -> None:
     reports = simulated_reports(args.ranks, args.steps)
     run = reports.with_name("run")
     shutil.rmtree(run, ignore_errors=True)
-    print(f"| {args.ranks} ranks, {args.steps} steps | wall time | CPU time | peak of a process |\n|---|---|---|---|", flush=True)
+    print(
+        f"| {args.ranks} ranks, {args.steps} steps | wall time | CPU time | peak of a process |\n|---|---|---|---|",
+        flush=True,
+    )
     taken = []
     for name, command in stages(reports, run, args.jobs).items():
         taken.append(run_once(command))

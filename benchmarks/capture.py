@@ -45,7 +45,18 @@ def _wrapper(runs: int) -> list[str]:
         nsys.write_text(_NSYS)
         nsys.chmod(0o755)
         output = f"{folder}/reports"
-        capture = [sys.executable, "-m", "alltrace.cli.main", "capture", "exec", "--force", "--nsys", str(nsys), "-o", output]
+        capture = [
+            sys.executable,
+            "-m",
+            "alltrace.cli.main",
+            "capture",
+            "exec",
+            "--force",
+            "--nsys",
+            str(nsys),
+            "-o",
+            output,
+        ]
         # an installed package has its bytecode; the switches of the profiler are remembered
         installed = {
             "PYTHONDONTWRITEBYTECODE": "",
@@ -77,7 +88,8 @@ def _wrapper(runs: int) -> list[str]:
 def _more(alone: list[Taken], mine: list[Taken], field: str) -> str:
     """The difference in ms of the best and of the median to the profiler alone."""
     found = [
-        1000 * (of([getattr(t, field) for t in mine]) - of([getattr(t, field) for t in alone])) for of in (min, statistics.median)
+        1000 * (of([getattr(t, field) for t in mine]) - of([getattr(t, field) for t in alone]))
+        for of in (min, statistics.median)
     ]
     return " and ".join(f"{ms:.0f}" for ms in found)
 
@@ -93,7 +105,10 @@ def _script() -> list[str]:
 
     times = 200_000
     found = (("annotate", annotated, 300), ("steps.step()", window.step, 1000))
-    return [f"| {name}, not profiled | | | {_each(call, times):.0f} ns of CPU; at most {most} |" for name, call, most in found]
+    return [
+        f"| {name}, not profiled | | | {_each(call, times):.0f} ns of CPU; at most {most} |"
+        for name, call, most in found
+    ]
 
 
 def _each(call: Callable[[], None], times: int) -> float:

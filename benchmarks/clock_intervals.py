@@ -64,7 +64,9 @@ def scenario_of(layout: str, scatter: float, seed: int) -> Scenario:
     rng = np.random.default_rng((seed, 4_711))
     hosts, per_host = int(rng.choice([2, 3, 4, 8])), int(rng.choice([4, 8]))
     stamps = _STAMPS[int(rng.integers(len(_STAMPS)))]
-    wanted = replace(LAYOUTS[layout], hosts=hosts, ranks_per_host=per_host, expert_parallel=per_host, pipeline_stages=2 * hosts)
+    wanted = replace(
+        LAYOUTS[layout], hosts=hosts, ranks_per_host=per_host, expert_parallel=per_host, pipeline_stages=2 * hosts
+    )
     work = Work(
         layers=2 * hosts,
         kernels_per_layer=1,
@@ -90,7 +92,15 @@ def job_of(scenario: Scenario) -> Job:
     """The operations of a scenario as its reports have them, and the truth about its clocks."""
     run, who = simulate(scenario), identities(scenario)
     rows = [
-        (number, met.group, rank, arrival, met.ends[rank], met.op in SYNCHRONISING, 0 if met.op in SYNCHRONISING else EXCHANGE)
+        (
+            number,
+            met.group,
+            rank,
+            arrival,
+            met.ends[rank],
+            met.op in SYNCHRONISING,
+            0 if met.op in SYNCHRONISING else EXCHANGE,
+        )
         for number, met in enumerate(run.collectives)
         for rank, arrival in sorted(met.arrivals.items())
     ]
@@ -105,7 +115,9 @@ def job_of(scenario: Scenario) -> Job:
         for i, stamp in zip(who, stamps, strict=True)
     ]
     offset = np.array([i.stamp_error_ns + i.offset_ns + i.drift_ppm * 1e-6 * min(stamps) for i in who])
-    evidence = Evidence(instance, communicator, rank, start, end, synchronising.astype(np.bool_), direction.astype(np.int8))
+    evidence = Evidence(
+        instance, communicator, rank, start, end, synchronising.astype(np.bool_), direction.astype(np.int8)
+    )
     rate = np.array([next(i.drift_ppm for i in who if i.host == host) for host in range(scenario.layout.hosts)]) * 1e-6
     host_of, shift = np.array([i.host for i in who])[rank], np.array([p.shift_ns for p in ranks])[rank]
     times = [(end + shift)[host_of == host] for host in range(scenario.layout.hosts)]
@@ -121,7 +133,8 @@ def errors_of(job: Job) -> list[tuple[float, float]]:
         # against the first host that it is connected with; of a host's stamps the middle one counts
         at = [i for i, p in enumerate(job.ranks) if solution.components[p.rank] == clock.component]
         own, first = (
-            np.median([job.offset_ns[i] for i in at if job.ranks[i].host == name]) for name in (clock.host, job.ranks[at[0]].host)
+            np.median([job.offset_ns[i] for i in at if job.ranks[i].host == name])
+            for name in (clock.host, job.ranks[at[0]].host)
         )
         off = clock.offset_ns - (own - first) + (clock.drift_ppm * 1e-6 - job.rate[host]) * job.seen_ns[host]
         found.append((float(np.abs(off).max()), np.inf if clock.error_ns is None else clock.error_ns))

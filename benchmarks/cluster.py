@@ -103,9 +103,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print("| ranks | stage | --jobs 4 | 4 workers | CPU time |\n|---|---|---|---|---|")
         for ranks in args.ranks:
             made = made_run(
-                f"cluster{ranks}-{args.steps}", "healthy", ranks=ranks, hosts=ranks // _RANKS_OF_A_HOST, steps=args.steps
+                f"cluster{ranks}-{args.steps}",
+                "healthy",
+                ranks=ranks,
+                hosts=ranks // _RANKS_OF_A_HOST,
+                steps=args.steps,
             )
-            reports, runs = made.parent / "reports", {kind: Path(name) / f"{kind}{ranks}" / "run" for kind in ("here", "there")}
+            reports, runs = (
+                made.parent / "reports",
+                {kind: Path(name) / f"{kind}{ranks}" / "run" for kind in ("here", "there")},
+            )
             for run in runs.values():
                 run.parent.mkdir()
             for kind, address in (("here", None), ("there", nodes.address)):

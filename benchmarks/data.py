@@ -24,7 +24,14 @@ def projection_report() -> Path:
 def ranges_report() -> Path:
     """One rank with 1.5 M push/pop ranges and few kernels."""
     return _made(
-        "bench", "ranges", layers=266, kernels_per_layer=250, kernels_per_range=1, extra_calls=0, gpu_metrics_hz=0, steps=7
+        "bench",
+        "ranges",
+        layers=266,
+        kernels_per_layer=250,
+        kernels_per_range=1,
+        extra_calls=0,
+        gpu_metrics_hz=0,
+        steps=7,
     )
 
 

@@ -182,7 +182,9 @@ def summary(compared: Sequence[Compared]) -> str:
         "",
     ]
     for c in different:
-        one, other = (", ".join(f"{f.kind} {list(f.ranks)} {f.severity} {f.loss}" for f in side) for side in c.different)
+        one, other = (
+            ", ".join(f"{f.kind} {list(f.ranks)} {f.severity} {f.loss}" for f in side) for side in c.different
+        )
         about = f"{c.ranks} ranks, {c.devices} a process"
         lines.append(f"* seed {c.seed} ({about}): apart {one or 'nothing'}; together {other or 'nothing'}")
     lines += [f"* seed {c.seed}: {c.error}" for c in compared if c.error]
@@ -193,7 +195,9 @@ def arguments() -> argparse.Namespace:
     """The command's options."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.devices", description=__doc__.partition("\n\n")[0])
     add_options(parser, 12, "findings")
-    parser.add_argument("--most-ranks", type=int, default=32, metavar="N", help="the most devices of a program (default: 32)")
+    parser.add_argument(
+        "--most-ranks", type=int, default=32, metavar="N", help="the most devices of a program (default: 32)"
+    )
     return parsed(parser)
 
 
@@ -209,7 +213,9 @@ def main() -> None:
         if len(compared) == args.programs:
             break
     write_json(args, [asdict(c) for c in compared])
-    print(f"{len(compared)} programs, --split {args.split} --seed {args.seed}, {time.process_time() - begun:.0f} s of CPU time\n")
+    print(
+        f"{len(compared)} programs, --split {args.split} --seed {args.seed}, {time.process_time() - begun:.0f} s of CPU time\n"
+    )
     print(summary(compared))
 
 

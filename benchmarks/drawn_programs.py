@@ -38,7 +38,9 @@ def add_options(parser: argparse.ArgumentParser, programs: int, result: str) -> 
         result: What `--json` has of each program.
     """
     parser.add_argument("--programs", type=int, default=programs, help="how many programs (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=1, help="of the first program, from which those of the others follow")
+    parser.add_argument(
+        "--seed", type=int, default=1, help="of the first program, from which those of the others follow"
+    )
     parser.add_argument("--split", choices=SPLITS, default="dev", help="which programs (default: dev)")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep reports and runs there")
     parser.add_argument("--json", type=Path, metavar="FILE", help=f"write each program's {result} there")

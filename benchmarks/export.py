@@ -40,11 +40,16 @@ def run(runs: int) -> list[str]:
         if theirs is not None:
             again = side_by_side(contenders, runs)
             taken = {name: [*taken[name], *again[name]] for name in contenders}
-        same_s, large_s = (median([t.cpu_s for t in taken[n]]) / e.rows * 1e6 for n, e in (("same", same), ("large", large)))
+        same_s, large_s = (
+            median([t.cpu_s for t in taken[n]]) / e.rows * 1e6 for n, e in (("same", same), ("large", large))
+        )
         peak = max(t.peak_mb for ts in taken.values() for t in ts)
         lines = f"{large.rows:,} rows, {_lines(large.path):,} lines"
         if theirs is None:
-            return [f"| export to .prv | - | - | {large_s:.2f} CPU s for a million rows, {peak:.0f} MB; {lines} |", _sixteen(place)]
+            return [
+                f"| export to .prv | - | - | {large_s:.2f} CPU s for a million rows, {peak:.0f} MB; {lines} |",
+                _sixteen(place),
+            ]
         their_s = theirs.cpu_s / same.rows * 1e6
         million = f"against {their_s:.1f} CPU s for a million rows"
         their_lines = f"{same.rows:,} rows, {_lines(place / 'theirs.prv'):,} lines"
@@ -67,7 +72,9 @@ def _prepared(report: Path, folder: Path) -> _Export:
     opened.aligned()
     path = folder / f"{store.name}.prv"
     return _Export(
-        sum(sum(r.rows.values()) for r in opened.ranks), (*ALLTRACE, "export", "paraver", str(store), "-o", str(path)), path
+        sum(sum(r.rows.values()) for r in opened.ranks),
+        (*ALLTRACE, "export", "paraver", str(store), "-o", str(path)),
+        path,
     )
 
 

@@ -93,7 +93,9 @@ def clocks(ranks: list[int]) -> list[str]:
             taken.append(time.process_time() - began)
             cells.append(f"{taken[-1]:.2f} CPU s, {errors_ns(job, solution).max() / 1e3:.1f} us")
         power = exponent((ranks[0], ranks[-1]), (taken[0], taken[-1]))
-        rows.append(f"| clocks | {'with' if monotonic else 'without'} monotonic stamps | {' | '.join(cells)} | {power:.2f} |")
+        rows.append(
+            f"| clocks | {'with' if monotonic else 'without'} monotonic stamps | {' | '.join(cells)} | {power:.2f} |"
+        )
     return rows
 
 

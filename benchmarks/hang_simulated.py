@@ -36,7 +36,9 @@ def score(cases: int, seed: int, lost: float, *, show: bool) -> None:
                 damage(folder, seed + number, lost)
             answer = verdict_of(folder)
             row = answer.table.to_pylist()[0]
-        whole_host = truth["fault"] == "host" and set(truth["ranks"]) <= set(row["ranks"])  # some of its ranks only waited before
+        whole_host = truth["fault"] == "host" and set(truth["ranks"]) <= set(
+            row["ranks"]
+        )  # some of its ranks only waited before
         if row["ranks"] == truth["ranks"] or whole_host or truth["fault"] == row["kind"] == "network":
             right += 1
         elif "cannot be known" in (answer.verdict or ""):
@@ -44,8 +46,12 @@ def score(cases: int, seed: int, lost: float, *, show: bool) -> None:
         else:
             wrong += 1
             if show:
-                print(f"{seed + number}: {truth['fault']} of {truth['ranks']}: {row['kind']} {row['ranks']}: {answer.verdict}")
-    print(f"{right} of {cases} right, {unknown} cannot be known, {wrong} wrong; {lost:.0%} of the dumps lost, seeds from {seed}")
+                print(
+                    f"{seed + number}: {truth['fault']} of {truth['ranks']}: {row['kind']} {row['ranks']}: {answer.verdict}"
+                )
+    print(
+        f"{right} of {cases} right, {unknown} cannot be known, {wrong} wrong; {lost:.0%} of the dumps lost, seeds from {seed}"
+    )
 
 
 def scale(ranks: int) -> None:
@@ -59,7 +65,9 @@ def scale(ranks: int) -> None:
         row = verdict_of(Path(name), 1 << 60).table.to_pylist()[0]
         cpu, took = time.process_time() - cpu, time.perf_counter() - began
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(f"{ranks} ranks: {cpu:.1f} CPU s, {took:.1f} s, {most:.0f} MB at most; names {row['ranks']}, planted [{late}]")
+    print(
+        f"{ranks} ranks: {cpu:.1f} CPU s, {took:.1f} s, {most:.0f} MB at most; names {row['ranks']}, planted [{late}]"
+    )
 
 
 def _dump(ranks: int, issued: int) -> dict[str, object]:

@@ -53,7 +53,9 @@ def hang(cause: str, folder: Path, rank: int, step: int, after_s: float, cut: st
     fixed = {"TORCH_FR_BUFFER_SIZE": "2000", "HANG_AFTER_S": str(after_s), "OMP_NUM_THREADS": "1", "HANG_CUT": cut}
     silent = {rank} if cause in ("killed", "exception", "stopped") else set()
     with (folder / "job.log").open("wb") as log:
-        job = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env={**os.environ, **fixed}, start_new_session=True)
+        job = subprocess.Popen(
+            command, stdout=log, stderr=subprocess.STDOUT, env={**os.environ, **fixed}, start_new_session=True
+        )
         until = time.monotonic() + _LONGEST_S
         try:
             while job.poll() is None and time.monotonic() < until:
@@ -146,7 +148,9 @@ def main() -> None:
     parser.add_argument(
         "--after", type=float, default=10.0, metavar="S", help="seconds without a step until ranks write their dumps"
     )
-    parser.add_argument("--cut", default="", metavar="COMMAND", help="cuts the network of the process that runs it; else skipped")
+    parser.add_argument(
+        "--cut", default="", metavar="COMMAND", help="cuts the network of the process that runs it; else skipped"
+    )
     parser.add_argument("--keep", type=Path, metavar="DIR")
     args = parser.parse_args()
     keep = args.keep or Path(tempfile.mkdtemp(prefix="hangs-"))
@@ -170,7 +174,8 @@ def main() -> None:
         good += is_right
         row = answer["rows"][0]
         print(
-            f"| {cause} | {rank} | {row['kind']} | {'yes' if is_right else 'no'} | {took_s:.2f} | {answer['verdict']} |", flush=True
+            f"| {cause} | {rank} | {row['kind']} | {'yes' if is_right else 'no'} | {took_s:.2f} | {answer['verdict']} |",
+            flush=True,
         )
     print(f"\n{good} of {judged} right")
 

@@ -87,7 +87,9 @@ def judged(inputs: Iterator[tuple[str, Path]], folder: Path) -> tuple[int, int, 
 def main() -> int:
     """Judge the real reports, then the simulated runs."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--simulated", type=int, default=SIMULATED, help="how many simulated runs (default: %(default)s)")
+    parser.add_argument(
+        "--simulated", type=int, default=SIMULATED, help="how many simulated runs (default: %(default)s)"
+    )
     count = parser.parse_args().simulated
     data = os.environ.get("ALLTRACE_DATA")
     with tempfile.TemporaryDirectory() as place:

@@ -34,7 +34,13 @@ def run(runs: int) -> list[str]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_run(
-            "tiny", folder / "reports", ranks=_RANKS, hosts=_HOSTS, steps=4, faults=("slow-host:hosts=0:factor=1.3",), ideal=True
+            "tiny",
+            folder / "reports",
+            ranks=_RANKS,
+            hosts=_HOSTS,
+            steps=4,
+            faults=("slow-host:hosts=0:factor=1.3",),
+            ideal=True,
         )
         command = [*ALLTRACE, "import", str(folder / "reports"), "-o", str(folder / "first")]
         subprocess.run(command, check=True, stderr=subprocess.DEVNULL)

@@ -73,14 +73,19 @@ def _queue(analysis: Any, _folder: str) -> dict[str, list[float]]:
         rows = rows.sort_values("ts")
         span = rows["ts"].iloc[-1] - rows["ts"].iloc[0]
         weighted = (rows["queue_length"].iloc[:-1].to_numpy() * rows["ts"].diff().iloc[1:].to_numpy()).sum()
-        found[str(int(stream))] = [float(rows["queue_length"].mean()), float(weighted / span), float(rows["queue_length"].max())]
+        found[str(int(stream))] = [
+            float(rows["queue_length"].mean()),
+            float(weighted / span),
+            float(rows["queue_length"].max()),
+        ]
     return found
 
 
 def _bandwidth(analysis: Any, _folder: str) -> dict[str, list[float]]:
     found = analysis.get_memory_bw_summary(ranks=[0])
     return {
-        name: [float(row["memory_bw_gbps"]["mean"]), float(row["memory_bw_gbps"]["max"])] for (_, name), row in found.iterrows()
+        name: [float(row["memory_bw_gbps"]["mean"]), float(row["memory_bw_gbps"]["max"])]
+        for (_, name), row in found.iterrows()
     }
 
 

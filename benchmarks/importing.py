@@ -37,7 +37,9 @@ def _compare(source: Path, folder: Path, runs: int) -> list[str]:
     rows = []
     for name in peers:
         theirs, cpu = median([t.wall_s for t in taken[name]]), median([t.cpu_s for t in taken[name]])
-        figures = f"{ours:.2f} s against {theirs:.2f} s; CPU {own_cpu:.2f} s against {cpu:.2f} s, {cpu / own_cpu:.1f} times"
+        figures = (
+            f"{ours:.2f} s against {theirs:.2f} s; CPU {own_cpu:.2f} s against {cpu:.2f} s, {cpu / own_cpu:.1f} times"
+        )
         rows.append(f"| import, whole process from its start | {name} | {theirs / ours:.1f} | {figures} |")
     peak = max(t.peak_mb for t in taken["alltrace"])
     share = folder_bytes(output) / source.stat().st_size

@@ -51,7 +51,15 @@ TIMES = ("start", "end")
 HOUR_NS = 3600 * 10**9
 KERNELS, CALLS, COPIES = (f"CUPTI_ACTIVITY_KIND_{name}" for name in ("KERNEL", "RUNTIME", "MEMCPY"))
 RANGES = "NVTX_EVENTS"
-EVENTS = (KERNELS, CALLS, COPIES, "CUPTI_ACTIVITY_KIND_MEMSET", "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", RANGES, "OSRT_API")
+EVENTS = (
+    KERNELS,
+    CALLS,
+    COPIES,
+    "CUPTI_ACTIVITY_KIND_MEMSET",
+    "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",
+    RANGES,
+    "OSRT_API",
+)
 DAMAGED, RANKS = 1, 4
 ON_RANK = re.compile(r"\branks? (?:0-)?1\b")
 CHANGES_NOTHING = {
@@ -120,7 +128,9 @@ def deep(levels: int) -> Change:
 
     def apply(db: Database) -> None:
         columns = [row[1] for row in db.execute(f"PRAGMA table_info({RANGES})")]
-        row = dict(zip(columns, db.execute(f"SELECT * FROM {RANGES} WHERE end IS NOT NULL LIMIT 1").fetchone(), strict=True))
+        row = dict(
+            zip(columns, db.execute(f"SELECT * FROM {RANGES} WHERE end IS NOT NULL LIMIT 1").fetchone(), strict=True)
+        )
         names, places = ", ".join(f'"{c}"' for c in columns), ", ".join("?" * len(columns))
         for n in range(levels):
             inner = row | {"start": row["start"] + n // 4, "end": row["end"] - n // 4}
@@ -146,7 +156,9 @@ def ended_twice(count: int) -> Change:
     def apply(db: Database) -> None:
         columns = ", ".join(f'"{row[1]}"' for row in db.execute(f"PRAGMA table_info({RANGES})"))
         longer = columns.replace('"end"', '"end" + 1000000')
-        db.execute(f"INSERT INTO {RANGES} ({columns}) SELECT {longer} FROM {RANGES} WHERE end IS NOT NULL LIMIT {count}")
+        db.execute(
+            f"INSERT INTO {RANGES} ({columns}) SELECT {longer} FROM {RANGES} WHERE end IS NOT NULL LIMIT {count}"
+        )
 
     return apply
 
@@ -183,7 +195,9 @@ KINDS: dict[str, Change] = {
     "file in ms": scaled("{} / 1000000"),
     "file in ticks": scaled("cast({} * 1.98 AS INTEGER)"),
     "file in s": scaled("{} / 1e9"),
-    "epoch mixed with relative": some(KERNELS, 40, "start = start + 1767272300000000000, end = end + 1767272300000000000"),
+    "epoch mixed with relative": some(
+        KERNELS, 40, "start = start + 1767272300000000000, end = end + 1767272300000000000"
+    ),
     "clock steps back": steps_of_clock((0.5, -20_000_000)),
     "clock steps forward": steps_of_clock((0.5, 500_000_000)),
     "clock steps twice": steps_of_clock((0.3, 5_000_000), (0.7, -10_000_000)),
@@ -210,7 +224,9 @@ KINDS: dict[str, Change] = {
     "name id missing": some(KERNELS, 20, "demangledName = 99999, shortName = 99999"),
     "names empty": each("value = ''", "StringIds", where="rowid % 7 = 0"),
     "names of 1 MB": each(
-        "value = value || printf('%.*c', 1000000, 'x')", "StringIds", where=f"id = (SELECT demangledName FROM {KERNELS} LIMIT 1)"
+        "value = value || printf('%.*c', 1000000, 'x')",
+        "StringIds",
+        where=f"id = (SELECT demangledName FROM {KERNELS} LIMIT 1)",
     ),
     "graph node without graph": some(KERNELS, 20, "graphNodeId = 4242"),
     "communicator of size 0": each("groupSize = 0", RANGES, where="groupSize IS NOT NULL"),
@@ -262,7 +278,9 @@ def in_trace(path: Path, change: Change) -> None:
                 known = {key: value for key, value in zip(ARGUMENTS.values(), args, strict=True) if value is not None}
                 others = {key: value for key, value in places[place]["args"].items() if key not in ARGUMENTS.values()}
                 event = places[place] | {"name": names.get(name), "ts": start / 1000, "args": others | known}
-                written.append(event | {"dur": (end - start) / 1000} if end is not None else event | {"ph": "B", "dur": 0})
+                written.append(
+                    event | {"dur": (end - start) / 1000} if end is not None else event | {"ph": "B", "dur": 0}
+                )
     path.write_text(json.dumps(trace | {"traceEvents": written}))
 
 
@@ -299,7 +317,14 @@ def run(kinds: Sequence[str], form: str) -> int:
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         write_run(
-            "sharded", folder / "base", form, ranks=RANKS, hosts=2, steps=6, ideal=True, faults=("slow-rank:ranks=2:factor=1.4",)
+            "sharded",
+            folder / "base",
+            form,
+            ranks=RANKS,
+            hosts=2,
+            steps=6,
+            ideal=True,
+            faults=("slow-rank:ranks=2:factor=1.4",),
         )
         (folder / "base" / "truth.json").unlink()
         names = sorted(p.name for p in (folder / "base").iterdir())

@@ -93,7 +93,9 @@ def job(ranks: int, plan: dict[str, Any]) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as folder:
         words = json.dumps({**plan, "every": EVERY, "record": folder})
         processes = [
-            subprocess.Popen([sys.executable, str(PROGRAM), str(rank), str(ranks), str(server.port), words], stdout=subprocess.PIPE)
+            subprocess.Popen(
+                [sys.executable, str(PROGRAM), str(rank), str(ranks), str(server.port), words], stdout=subprocess.PIPE
+            )
             for rank in range(ranks)
         ]
         return [json.loads(one.communicate()[0]) for one in processes]
@@ -115,7 +117,9 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=64)
     parser.add_argument("--cases", type=int, default=50)
     parser.add_argument("--healthy", type=int, default=10, help="stretches of 500 steps")
-    parser.add_argument("--cost", type=int, default=600, metavar="STEPS", help="steps of the job that measures the cost")
+    parser.add_argument(
+        "--cost", type=int, default=600, metavar="STEPS", help="steps of the job that measures the cost"
+    )
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     draws = random.Random(args.seed)

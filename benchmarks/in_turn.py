@@ -41,7 +41,8 @@ def compare(trees: tuple[Path, Path], commands: list[list[str]], runs: int) -> t
         for which in random.sample((0, 1), 2):
             with tempfile.TemporaryDirectory() as folder:
                 filled_in = [
-                    [*command_of(trees[which]), *(a.replace("{new}", f"{folder}/new") for a in arguments)] for arguments in commands
+                    [*command_of(trees[which]), *(a.replace("{new}", f"{folder}/new") for a in arguments)]
+                    for arguments in commands
                 ]
                 found = run_in_sequence(filled_in, {"PYTHONPATH": str(trees[which] / "src")})
             if round_number:
@@ -73,14 +74,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.in_turn", description=__doc__)
     parser.add_argument("other", type=Path, help="a checkout of the other version")
     parser.add_argument("--runs", type=int, default=20, help="runs of each")
-    parser.add_argument("--questions", action="store_true", help="seven questions to one large report, in place of arguments")
+    parser.add_argument(
+        "--questions", action="store_true", help="seven questions to one large report, in place of arguments"
+    )
     parser.add_argument("--imports", type=Path, nargs="+", default=(), help="reports to import, in place of arguments")
     parser.add_argument("arguments", nargs="*", help="of alltrace")
     args = parser.parse_intermixed_args()
     if args.runs < 1:
         parser.error(f"--runs must be at least 1; {args.runs} was given")
     if not (args.other / "src" / "alltrace").is_dir():
-        parser.error(f"{args.other} is not a checkout of this repository; make one with `git worktree add --detach FOLDER COMMIT`")
+        parser.error(
+            f"{args.other} is not a checkout of this repository; make one with `git worktree add --detach FOLDER COMMIT`"
+        )
     if bool(args.questions) + bool(args.arguments) + bool(args.imports) != 1:
         parser.error("expected arguments of alltrace, --questions or --imports")
     if args.imports:

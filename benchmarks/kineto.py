@@ -58,7 +58,9 @@ def _compare(source: Path, folder: Path, runs: int) -> list[str]:
         ours = f"{cpu['alltrace']:.2f} s CPU and {peak['alltrace']:.0f} MB per million events"
         what = f"Kineto to a run directory, {millions:.2f} M rows"
         ratio = cpu[name] / cpu["alltrace"]
-        rows.append(f"| {what} | {name}.loads alone | {ratio:.1f} | {ours} against {cpu[name]:.2f} s and {peak[name]:.0f} MB |")
+        rows.append(
+            f"| {what} | {name}.loads alone | {ratio:.1f} | {ours} against {cpu[name]:.2f} s and {peak[name]:.0f} MB |"
+        )
     total = sum(t[0].cpu_s for t in asked.values())
     slowest = max(asked, key=lambda n: asked[n][0].cpu_s)
     rows.append(

@@ -78,7 +78,9 @@ class Job:
             end = self._end + np.where(self._of_all, 0.0, own) + rng.uniform(0, _JITTER_NS, self.operations)
             start = end - _TAKES_NS - rng.exponential(_TAKES_NS, self.operations)
             start[1:] = np.maximum(start[1:], np.maximum.accumulate(end)[:-1])  # one operation after another
-            start, end = ((t * (1 + self.rates[group]) + self.offsets_ns[group] + self._stamps[rank]) for t in (start, end))
+            start, end = (
+                (t * (1 + self.rates[group]) + self.offsets_ns[group] + self._stamps[rank]) for t in (start, end)
+            )
             many = self.operations
             columns = {
                 "start": start.astype(np.int64),
@@ -136,7 +138,8 @@ def matched(ranks: int, operations: int, *, named: bool, files: bool) -> str:
             pq.write_table(table, file(rank))
         most = MOST_IN_MEMORY if files else ranks * operations
         matching = match(
-            Timelines(list(range(ranks)), lambda rank: pq.read_table(file(rank)), job.texts, most), placing_of(job.placed())
+            Timelines(list(range(ranks)), lambda rank: pq.read_table(file(rank)), job.texts, most),
+            placing_of(job.placed()),
         )
         solution = solve(matching.evidence(), job.placed())
         tables = list(matching.tables())

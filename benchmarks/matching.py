@@ -25,7 +25,16 @@ from alltrace.run.importer import import_reports
 from alltrace.run.store import Run
 from alltrace.trace.number_text import number_ranges
 from benchmarks.drawn_programs import add_options, drawing_seed, folder_for, parsed, seed_of, show_progress, write_json
-from benchmarks.programs.layouts import IDS, LAYOUTS, PROCESSES, SCATTERS, Setting, draw_for_matching, setting_of, special_of
+from benchmarks.programs.layouts import (
+    IDS,
+    LAYOUTS,
+    PROCESSES,
+    SCATTERS,
+    Setting,
+    draw_for_matching,
+    setting_of,
+    special_of,
+)
 from benchmarks.programs.losses import truth_of
 from benchmarks.programs.matched import ClockScore, MatchingScore, score_clocks, score_matches
 from benchmarks.programs.model import SPECIALS
@@ -121,7 +130,9 @@ def score_program(seed: int, program: Program, setting: Setting, folder: Path, *
     truth, reports, times = write_program(program, folder / "reports")
     begun = time.process_time()
     rows: list[dict[str, Any]] = []
-    scored = Scored(seed, setting, program.grid.ranks, program.grid.hosts, MatchingScore(planted=len(truth.instances)), [])
+    scored = Scored(
+        seed, setting, program.grid.ranks, program.grid.hosts, MatchingScore(planted=len(truth.instances)), []
+    )
     try:
         import_reports([str(folder / "reports")], folder / "run", jobs=1)
         alignment = aligned(Run(folder / "run"), jobs=1)
@@ -214,10 +225,16 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--sample", action="store_true", help=f"the fixed sample of {SAMPLE} small programs")
     parser.add_argument("--layout", choices=LAYOUTS, nargs="+", help="these layouts alone")
     parser.add_argument("--ids", choices=IDS, nargs="+", help="tell these of communicators, each of the same programs")
-    parser.add_argument("--scatter", type=float, nargs="+", metavar="TIMES", help="these scatters, each of the same programs")
+    parser.add_argument(
+        "--scatter", type=float, nargs="+", metavar="TIMES", help="these scatters, each of the same programs"
+    )
     parser.add_argument("--processes", choices=PROCESSES, nargs="+", help="these processes alone")
-    parser.add_argument("--special", action="store_true", help=f"programs of which each has one of {', '.join(SPECIALS)}")
-    parser.add_argument("--most-ranks", type=int, default=64, metavar="N", help="the most ranks that are drawn (default: 64)")
+    parser.add_argument(
+        "--special", action="store_true", help=f"programs of which each has one of {', '.join(SPECIALS)}"
+    )
+    parser.add_argument(
+        "--most-ranks", type=int, default=64, metavar="N", help="the most ranks that are drawn (default: 64)"
+    )
     parser.add_argument("--no-diagnosis", action="store_true", help="align without diagnosing")
     return parsed(parser)
 
@@ -235,7 +252,12 @@ def settings(args: argparse.Namespace) -> list[tuple[int, Setting]]:
             layout = args.layout[n % len(args.layout)] if args.layout else base.layout
             processes = args.processes[n % len(args.processes)] if args.processes else base.processes
             wanted.append(
-                (n, replace(base, layout=layout, processes=processes, ids=ids or base.ids, scatter=scatter or base.scatter))
+                (
+                    n,
+                    replace(
+                        base, layout=layout, processes=processes, ids=ids or base.ids, scatter=scatter or base.scatter
+                    ),
+                )
             )
     return wanted
 
@@ -255,7 +277,9 @@ def main() -> None:
         show_progress(number, len(wanted))
     write_json(args, [{**asdict(s), "setting": str(s.setting)} for s in scored])
     with contextlib.suppress(BrokenPipeError):
-        print(f"{len(scored)} programs, --split {args.split} --seed {args.seed}, {time.process_time() - begun:.0f} s of CPU time\n")
+        print(
+            f"{len(scored)} programs, --split {args.split} --seed {args.seed}, {time.process_time() - begun:.0f} s of CPU time\n"
+        )
         print(summary(scored))
 
 

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from benchmarks.mpi_programs.score import Score
 
 EVERYTHING = "halves,copy,nonblocking,messages,persistent,variants,mixed,halo,prepared"
-_HEAD = "| {} | planted | as recorded | in parts | waits right | wait, of the record's | sizes right |\n" + "|---" * 7 + "|"
+_HEAD = (
+    "| {} | planted | as recorded | in parts | waits right | wait, of the record's | sizes right |\n" + "|---" * 7 + "|"
+)
 
 
 def row(name: str, judged: Judgement) -> str:
@@ -43,7 +45,9 @@ def tables(scores: Sequence[Score], loads: Sequence[str]) -> str:
     """What is printed: a row for each recording and part, one for each kind of operation, and what else was seen."""
     lines = [_HEAD.format("recording")]
     for score in scores:
-        lines += [row(f"{score.name}, {part}", score.total(part)) for part in dict.fromkeys(p for p, _kind in score.parts)]
+        lines += [
+            row(f"{score.name}, {part}", score.total(part)) for part in dict.fromkeys(p for p, _kind in score.parts)
+        ]
     lines += ["", _HEAD.format("blocking operation, all recordings")]
     kinds = sorted({kind for s in scores for part, kind in s.parts if part not in ("messages", "non-blocking")})
     for kind in kinds:
@@ -72,16 +76,23 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.mpi_truth", description=__doc__)
     nsight = os.environ.get("ALLTRACE_NSIGHT")
     default = Path(nsight) / "nsys/target-linux-x64/nsys" if nsight else Path("nsys")
-    parser.add_argument("--nsys", type=Path, default=default, help="the profiler (default: of ALLTRACE_NSIGHT, else on the path)")
+    parser.add_argument(
+        "--nsys", type=Path, default=default, help="the profiler (default: of ALLTRACE_NSIGHT, else on the path)"
+    )
     parser.add_argument("--mpi", choices=IMPLEMENTATIONS, nargs="+", default=IMPLEMENTATIONS, help="default: both")
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 3, 4], metavar="N", help="default: 2 3 4")
     parser.add_argument("--seed", type=int, default=1, help="of the programs")
     parser.add_argument("--each", type=int, default=8, help="operations of a kind on each communicator (default: 8)")
     parser.add_argument("--sleep-us", type=int, default=20_000, help="longest sleep before a call (default: 20000)")
     parser.add_argument("--features", default="halves", help=f"of {EVERYTHING} (default: halves)")
-    parser.add_argument("--busy", type=int, default=0, metavar="N", help="processes that compute at the same time (default: 0)")
     parser.add_argument(
-        "--keep", type=Path, metavar="FOLDER", help="keep recordings and runs there; what is there is not recorded again"
+        "--busy", type=int, default=0, metavar="N", help="processes that compute at the same time (default: 0)"
+    )
+    parser.add_argument(
+        "--keep",
+        type=Path,
+        metavar="FOLDER",
+        help="keep recordings and runs there; what is there is not recorded again",
     )
     args = parser.parse_args()
     if min(args.ranks) < 2 or args.each < 1:

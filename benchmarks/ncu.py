@@ -31,7 +31,9 @@ def run(runs: int) -> list[str]:
     folder = Path(os.environ.get("ALLTRACE_DATA", "")) / "ncu"
     reports = sorted(folder.glob("*.ncu-rep"))
     if not tool.is_file() or not reports:
-        return ["| reports of Nsight Compute | `ncu --import` | - | not measured: set ALLTRACE_NSIGHT and ALLTRACE_DATA |"]
+        return [
+            "| reports of Nsight Compute | `ncu --import` | - | not measured: set ALLTRACE_NSIGHT and ALLTRACE_DATA |"
+        ]
     many = [str(r) for r in reports] * _TIMES
     theirs = []
     ours: dict[str, list[float]] = {"a command for all": [], "a command for one": []}
@@ -44,7 +46,9 @@ def run(runs: int) -> list[str]:
     peer = median(theirs)
     read = median([_read(many) / len(many) for _ in range(runs)])
     rows = [_row(f"{len(many)} reports read, in one process", read, peer)]
-    return rows + [_row(f"`alltrace ncu --raw --format csv`, {what}", median(taken), peer) for what, taken in ours.items()]
+    return rows + [
+        _row(f"`alltrace ncu --raw --format csv`, {what}", median(taken), peer) for what, taken in ours.items()
+    ]
 
 
 def _row(what: str, own: float, peer: float) -> str:

@@ -52,12 +52,20 @@ def main() -> None:
 def _event(kind: str, name: str, start_us: float, length_us: float, **arguments: Any) -> dict[str, Any]:
     on_gpu = "stream" in arguments
     place = (arguments["device"], arguments["stream"]) if on_gpu else (4000, 4001)
-    return {"ph": "X", "cat": kind, "name": name, "pid": place[0], "tid": place[1], "ts": _BASE_US + start_us, "dur": length_us} | {
-        "args": arguments
-    }
+    return {
+        "ph": "X",
+        "cat": kind,
+        "name": name,
+        "pid": place[0],
+        "tid": place[1],
+        "ts": _BASE_US + start_us,
+        "dur": length_us,
+    } | {"args": arguments}
 
 
-def _on_gpu(kind: str, name: str, start_us: float, length_us: float, stream: int = 7, **arguments: Any) -> dict[str, Any]:
+def _on_gpu(
+    kind: str, name: str, start_us: float, length_us: float, stream: int = 7, **arguments: Any
+) -> dict[str, Any]:
     return _event(kind, name, start_us, length_us, device=0, stream=stream, context=1, **arguments)
 
 
@@ -137,7 +145,9 @@ def _long_names(folder: Path) -> Path:
     def events() -> Iterator[dict[str, Any]]:
         for n in range(300):
             at, name = 100 * n, _LONG.format(_CLAMP, n % 7)
-            yield _event("user_annotation", f"{'/'.join(['model', 'decoder', 'layer', 'attention'] * 8)}/{n % 7}", at, 95)
+            yield _event(
+                "user_annotation", f"{'/'.join(['model', 'decoder', 'layer', 'attention'] * 8)}/{n % 7}", at, 95
+            )
             yield _event("cuda_runtime", "cudaLaunchKernel", at + 1, 4, correlation=n + 1)
             yield _on_gpu("kernel", name if n % 11 else "k" * 400, at + 6, 80, correlation=n + 1)
 
@@ -234,7 +244,9 @@ def _views(facts: Any) -> list[tuple[str, str]]:
 
 def _index(folder: Path) -> None:
     pictures = sorted(p.name for p in folder.glob("*.png"))
-    figures = (f'<figure><a href="{p}"><img src="{p}" width="480"></a><figcaption>{p}</figcaption></figure>' for p in pictures)
+    figures = (
+        f'<figure><a href="{p}"><img src="{p}" width="480"></a><figcaption>{p}</figcaption></figure>' for p in pictures
+    )
     style = "<style>figure{display:inline-block;margin:8px}</style>"
     (folder / "index.html").write_text(f"<!doctype html><title>The page</title>{style}{''.join(figures)}\n")
 

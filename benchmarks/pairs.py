@@ -45,7 +45,10 @@ class Pair:
 PAIRS = (
     Pair("fp32 to mixed precision", "nsys/nersc_dali_fp32*", "nsys/nersc_dali_bf16*", ("precision",)),
     Pair(
-        "no loader process to four", "kineto/tb_plugin/resnet50_workers0*", "kineto/tb_plugin/resnet50_workers4*", ("data-stall",)
+        "no loader process to four",
+        "kineto/tb_plugin/resnet50_workers0*",
+        "kineto/tb_plugin/resnet50_workers4*",
+        ("data-stall",),
     ),
     Pair("an unnamed change, two GPUs", "nsys/mfu_before_2gpu*", "nsys/mfu_after_2gpu*"),
 )
@@ -124,7 +127,9 @@ def located(root: Path, pattern: str) -> Path:
     """
     found = sorted(root.glob(pattern))
     if len(found) != 1:
-        raise UsageError(f"{root / pattern}: expected one report, found {len(found) or 'none'}; see what ALLTRACE_DATA names")
+        raise UsageError(
+            f"{root / pattern}: expected one report, found {len(found) or 'none'}; see what ALLTRACE_DATA names"
+        )
     return found[0]
 
 
@@ -135,7 +140,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--before", type=Path, help="a report or a folder of reports; needs --after")
     parser.add_argument("--after", type=Path, help="that of the same training after a change")
-    parser.add_argument("--write", type=Path, metavar="PAGE", help="write the table into this page, such as docs/accuracy.md")
+    parser.add_argument(
+        "--write", type=Path, metavar="PAGE", help="write the table into this page, such as docs/accuracy.md"
+    )
     given = parser.parse_args(arguments)
     if (given.before is None) != (given.after is None):
         parser.error("--before and --after come together; one was given")
@@ -148,7 +155,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for pair in PAIRS if given.before is None else (OWN,):
             print(pair.name, file=sys.stderr, flush=True)
             try:
-                reports = (given.before, given.after) if pair is OWN else (located(root, pair.before), located(root, pair.after))
+                reports = (
+                    (given.before, given.after)
+                    if pair is OWN
+                    else (located(root, pair.before), located(root, pair.after))
+                )
                 lines.append(measured_row(pair, reports, Path(cache)))
             except AlltraceError as error:
                 print(f"error: {error}", file=sys.stderr)

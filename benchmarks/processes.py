@@ -81,7 +81,9 @@ def main() -> None:
             from distributed import LocalCluster
 
             start: Any = LocalCluster
-            made = start(2, threads_per_worker=1, processes=True, dashboard_address=None, host="127.0.0.1", memory_limit=0)
+            made = start(
+                2, threads_per_worker=1, processes=True, dashboard_address=None, host="127.0.0.1", memory_limit=0
+            )
             address = stack.enter_context(made).scheduler_address
         options = ways(address)
         print("| ranks | verb | one process | " + " | ".join(list(options)[1:]) + " |")

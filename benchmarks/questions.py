@@ -90,7 +90,9 @@ def _compare(
         if name != "nsys":
             wall, cpu = median([t.wall_s for t in taken[name]]), median([t.cpu_s for t in taken[name]])
             figures = f"{wall:.2f} s against {theirs:.2f} s; CPU {cpu:.2f} s against {their_cpu:.2f} s, {their_cpu / cpu:.1f} times"
-            rows.append(f"| {report} on {source.stem.split('_')[0]}, {name} | nsys stats | {theirs / wall:.1f} | {figures} |")
+            rows.append(
+                f"| {report} on {source.stem.split('_')[0]}, {name} | nsys stats | {theirs / wall:.1f} | {figures} |"
+            )
     return rows
 
 
@@ -104,7 +106,9 @@ def _together(tool: str, source: Path, folder: Path, runs: int) -> list[str]:
         taken[0].append(run_once(theirs))
         shutil.rmtree(cache, ignore_errors=True)
         taken[1].append(run_in_sequence(ours))
-    (their_wall, their_cpu), (wall, cpu) = ((median([t.wall_s for t in ts]), median([t.cpu_s for t in ts])) for ts in taken)
+    (their_wall, their_cpu), (wall, cpu) = (
+        (median([t.wall_s for t in ts]), median([t.cpu_s for t in ts])) for ts in taken
+    )
     figures = f"{wall:.2f} s against {their_wall:.2f} s; CPU {cpu:.2f} s against {their_cpu:.2f} s"
     what = f"{', '.join(_TOGETHER)} on {source.stem.split('_')[0]}, together, cold"
     return [f"| {what} | nsys stats | {their_wall / wall:.1f} | {figures} |"]
@@ -124,6 +128,10 @@ def first_command(runs: int) -> list[str]:
                 shutil.rmtree(cache, ignore_errors=True)
                 command = [*ALLTRACE, "breakdown", str(source), "--cache-dir", str(cache)]
                 times.append(run_once(command, {"PYTHONPATH": str(installed)}))
-    (first, first_cpu), (warm, warm_cpu) = ((median([t.wall_s for t in ts]), median([t.cpu_s for t in ts])) for ts in taken)
+    (first, first_cpu), (warm, warm_cpu) = (
+        (median([t.wall_s for t in ts]), median([t.cpu_s for t in ts])) for ts in taken
+    )
     figures = f"{first:.2f} s against {warm:.2f} s; CPU {first_cpu:.2f} s against {warm_cpu:.2f} s"
-    return [f"| `breakdown` of a new export, first command after an install | a warm one | {first / warm:.2f} | {figures} |"]
+    return [
+        f"| `breakdown` of a new export, first command after an install | a warm one | {first / warm:.2f} | {figures} |"
+    ]

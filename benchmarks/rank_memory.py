@@ -53,8 +53,13 @@ def main() -> None:
         taken = [t for run in runs if (t := measured(run, recipe)) is not None]
         if len(taken) == len(runs):
             cells = [f"{t.cpu_s:.1f} CPU s, {t.peak_mb:,.0f} MB" for t in taken]
-            more = [(b.peak_mb - a.peak_mb) / (n - m) for (a, b), (m, n) in zip(pairwise(taken), pairwise(sizes), strict=True)]
-            rows.append((taken[-1].peak_mb, f"| `{recipe}` | {' | '.join([*cells, *(f'{m:,.0f} MB' for m in more)])} |"))
+            more = [
+                (b.peak_mb - a.peak_mb) / (n - m)
+                for (a, b), (m, n) in zip(pairwise(taken), pairwise(sizes), strict=True)
+            ]
+            rows.append(
+                (taken[-1].peak_mb, f"| `{recipe}` | {' | '.join([*cells, *(f'{m:,.0f} MB' for m in more)])} |")
+            )
     between = "".join(f" from {m} to {n} M, for each million |" for m, n in pairwise(sizes))
     print("| question |" + "".join(f" {m} M kernels |" for m in sizes) + between)
     print("|---|" + "---|" * (2 * len(sizes) - 1))

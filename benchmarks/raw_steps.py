@@ -54,7 +54,10 @@ def _of_trace(path: Path) -> float | None:
     events = trace.get("traceEvents", []) if isinstance(trace, dict) else trace
     host = [e for e in events if e.get("ph") == "X" and not str(e.get("cat", "")).lower().startswith(("gpu", "kernel"))]
     named = [e for e in host if str(e.get("name", "")).startswith("ProfilerStep#")]
-    ranges = [(e["name"], round(1000 * float(e["ts"])), round(1000 * (float(e["ts"]) + float(e["dur"]))), e["tid"]) for e in named]
+    ranges = [
+        (e["name"], round(1000 * float(e["ts"])), round(1000 * (float(e["ts"]) + float(e["dur"]))), e["tid"])
+        for e in named
+    ]
     return numbered_step_ns(ranges)
 
 

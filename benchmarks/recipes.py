@@ -75,7 +75,9 @@ def _all_at_once(run_folder: Path, work: Path) -> list[str]:
     rows = []
     for jobs in ("1", "2"):
         out = work / f"all{jobs}"
-        taken = run_once([*ALLTRACE, "recipe", "all", str(run_folder), "-o", str(out), "--name", "step 3", "--jobs", jobs])
+        taken = run_once(
+            [*ALLTRACE, "recipe", "all", str(run_folder), "-o", str(out), "--name", "step 3", "--jobs", jobs]
+        )
         count = sum(place.is_dir() for place in out.iterdir())
         shutil.rmtree(out)
         what = f"`recipe all` --jobs {jobs}, {count} recipes, 16 ranks x 1 M events, warm"
@@ -106,7 +108,9 @@ def _on_workers(run_folder: Path, work: Path, runs: int) -> list[str]:
                 dask.append(other.cpu_s + max(helpers_cpu() - before - idle * other.wall_s, 0.0))
                 walls.append((one.wall_s, other.wall_s))
             one_s, other_s = (median([w[i] for w in walls]) for i in (0, 1))
-            figures = f"CPU {median(dask):.1f} s against {median(local):.1f} s; wall {other_s:.1f} s against {one_s:.1f} s"
+            figures = (
+                f"CPU {median(dask):.1f} s against {median(local):.1f} s; wall {other_s:.1f} s against {one_s:.1f} s"
+            )
             ratio = median(local) / median(dask)
             rows.append(f"| {recipe} on 2 Dask workers, 16 ranks x 1 M events | --jobs 2 | {ratio:.2f} | {figures} |")
     return rows
@@ -130,7 +134,14 @@ def helpers_cpu() -> float:
 
 
 def _compare(
-    recipe: str, options: Sequence[str], source: Path, work: Path, runs: int, *, cold: bool = False, theirs: int | None = None
+    recipe: str,
+    options: Sequence[str],
+    source: Path,
+    work: Path,
+    runs: int,
+    *,
+    cold: bool = False,
+    theirs: int | None = None,
 ) -> list[str]:
     """Rows of a recipe warm, and cold if requested; `theirs` is the number of runs of nsys if it differs from ours."""
     python, tool = os.environ.get("ALLTRACE_NSIGHT_PYTHON"), nsys()
@@ -161,7 +172,9 @@ def _compare(
             continue
         against = f"CPU {cpu[name]:.2f} s against {cpu['nsys']:.2f} s" if "nsys" in cpu else f"CPU {cpu[name]:.2f} s"
         ratio = f"{cpu['nsys'] / cpu[name]:.1f}" if "nsys" in cpu else "-"
-        rows.append(f"| {recipe} on 4 x {source.name}, {name} | nsys recipe | {ratio} | {against}; {peak[name]:.0f} MB |")
+        rows.append(
+            f"| {recipe} on 4 x {source.name}, {name} | nsys recipe | {ratio} | {against}; {peak[name]:.0f} MB |"
+        )
     return rows
 
 
@@ -255,7 +268,10 @@ def _gpu(start: Any, end: Any, step: Any, thread: int) -> dict[str, dict[str, An
     place = {
         **{c: np.array([v]) for c, v in (("start", 10), ("end", 20), ("deviceId", 0), ("contextId", 1))},
         "greenContextId": None,
-        **{c: np.array([v]) for c, v in (("streamId", 7), ("correlationId", count + 7), ("globalPid", _PROCESS), ("bytes", 64))},
+        **{
+            c: np.array([v])
+            for c, v in (("streamId", 7), ("correlationId", count + 7), ("globalPid", _PROCESS), ("bytes", 64))
+        },
         "graphNodeId": None,
     }
     more = {c: np.array([1]) for c in ("copyKind", "srcKind", "dstKind")}
@@ -280,7 +296,10 @@ def _write(stem: Path, tables: Mapping[str, Mapping[str, Any]]) -> None:
             texts = {c for c, v in columns.items() if c in _TEXT or isinstance(v, list)}
             declared = ", ".join(f"{c} {'TEXT' if c in texts else 'INTEGER'}" for c in columns)
             database.execute(f"CREATE TABLE {name} ({declared})")
-            values = [[None] * rows if v is None else list(v) if c in texts else np.asarray(v).tolist() for c, v in columns.items()]
+            values = [
+                [None] * rows if v is None else list(v) if c in texts else np.asarray(v).tolist()
+                for c, v in columns.items()
+            ]
             marks = ", ".join("?" * len(columns))
             database.executemany(f"INSERT INTO {name} VALUES ({marks})", zip(*values, strict=True))
             kinds = {c: pa.string() if c in texts else pa.uint64() if c in _UNSIGNED else pa.int64() for c in columns}

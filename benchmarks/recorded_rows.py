@@ -54,11 +54,15 @@ def machine() -> str:
 
 def with_rows(page: str, suite: str, where: str, rows: list[str]) -> str:
     """The text of the page with new rows of a suite. Raises `ValueError`: the page has no place for them."""
-    block = "\n".join([f"<!-- rows of: {suite} -->", f"`python -m benchmarks {suite} --record`. {where}", "", *HEAD, *rows])
+    block = "\n".join(
+        [f"<!-- rows of: {suite} -->", f"`python -m benchmarks {suite} --record`. {where}", "", *HEAD, *rows]
+    )
     place = rf"<!-- rows of: {suite} -->\n.*?<!-- end of rows -->\n"
     changed, count = re.subn(place, lambda _: f"{block}\n<!-- end of rows -->\n", page, flags=re.DOTALL)
     if count != 1:
-        raise ValueError(f"{PAGE.name} has {count} places for the rows of {suite}; expected one `<!-- rows of: {suite} -->`")
+        raise ValueError(
+            f"{PAGE.name} has {count} places for the rows of {suite}; expected one `<!-- rows of: {suite} -->`"
+        )
     return changed
 
 
@@ -66,7 +70,9 @@ def changed_on(suite: str) -> str:
     """When the code that a suite measures was last changed, by the last commit, in UTC."""
     paths = [f"src/alltrace/{folder}" for folder in _CODE.get(suite, ("",))]
     command = ["git", "log", "-1", "--format=%cd", "--date=format-local:%Y-%m-%dT%H:%M:%SZ", "--", *paths]
-    done = subprocess.run(command, cwd=ROOT, env={**os.environ, "TZ": "UTC"}, stdout=subprocess.PIPE, text=True, check=True)
+    done = subprocess.run(
+        command, cwd=ROOT, env={**os.environ, "TZ": "UTC"}, stdout=subprocess.PIPE, text=True, check=True
+    )
     return done.stdout.strip()
 
 

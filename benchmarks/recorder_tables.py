@@ -74,7 +74,9 @@ def recorded(recorder: Recorder, folder: Path, questions: Iterable[str] = QUESTI
     first: dict[str, Any] = next(r for r in run.recipe("diagnose").to_pylist() if r["kind"] != "capture-fault")
     loss = first["loss_note"] if first["lost_share"] is None else f"{100 * first['lost_share']:.1f} %"
     ranks = first["ranks"]
-    return Recorded(made.columns, made.answers, made.notes, f"{first['kind']}, rank {', '.join(map(str, ranks))}, {loss}")
+    return Recorded(
+        made.columns, made.answers, made.notes, f"{first['kind']}, rank {', '.join(map(str, ranks))}, {loss}"
+    )
 
 
 def _filled(table: Any) -> frozenset[str]:
@@ -124,7 +126,9 @@ def tables(known: Mapping[str, Recorded]) -> dict[str, list[str]]:
     verdicts = [[name, r.verdict] for name, r in known.items()]
     return {
         "columns": _markdown(["table", "columns", *known], column_rows(known)),
-        "answers": _markdown(["answer", "columns without a value", "recorders", "what the answer says"], answer_rows(known)),
+        "answers": _markdown(
+            ["answer", "columns without a value", "recorders", "what the answer says"], answer_rows(known)
+        ),
         "verdicts": _markdown(["recorder", "first finding"], verdicts),
     }
 
@@ -136,7 +140,9 @@ def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 def main() -> None:
     """Print the tables, or write them into a page."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.recorder_tables", description=__doc__.partition("\n\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.recorder_tables", description=__doc__.partition("\n\n")[0]
+    )
     parser.add_argument("--write", type=Path, metavar="PAGE", help="put the tables into this page")
     page = parser.parse_args().write
     with tempfile.TemporaryDirectory(prefix="alltrace-recorders-") as folder:

@@ -29,7 +29,17 @@ if TYPE_CHECKING:
     from alltrace.synth.scenario import Scenario
 
 LAYOUTS = ("tensor-data", "pipeline", "experts", "sharded", "healthy")
-KINDS = ("slow-rank", "slow-host", "imbalance", "slow-communicator", "launch-bound", "sync", "host-pause", "data-stall", "none")
+KINDS = (
+    "slow-rank",
+    "slow-host",
+    "imbalance",
+    "slow-communicator",
+    "launch-bound",
+    "sync",
+    "host-pause",
+    "data-stall",
+    "none",
+)
 NEAR_POINTS, NEAR_SHARE = 0.01, 0.1
 """Losses are equal if they differ by a point of the job's time, or by a tenth of the larger."""
 
@@ -86,7 +96,11 @@ def draw(seed: int, scatter: float) -> tuple[Scenario, str]:
     values = {"ranks": 8, "hosts": 2, "steps": 8, "seed": chance.randrange(1 << 30), "ideal": False, "scatter": scatter}
     if layout == "experts":
         values["expert_parallel"] = 4
-    fault = "" if kind == "none" or (kind == "slow-communicator" and layout == "healthy") else planted(kind, layout, 8, chance)
+    fault = (
+        ""
+        if kind == "none" or (kind == "slow-communicator" and layout == "healthy")
+        else planted(kind, layout, 8, chance)
+    )
     return SCENARIOS[layout].override(**values, faults=(fault,) if fault else ()), fault
 
 
@@ -127,14 +141,20 @@ def summary(compared: Sequence[Compared]) -> str:
         withheld = sum(v.kind is not None and v.loss is None for v in own)
         nothing = sum(v.kind is None and v.error is None for v in own)
         failed = sum(v.error is not None for v in own)
-        lines.append(f"| {recorder.name} | {len(own)} | {given} | {withheld} | {nothing} | {failed} | {right} of {len(faulty)} |")
+        lines.append(
+            f"| {recorder.name} | {len(own)} | {given} | {withheld} | {nothing} | {failed} | {right} of {len(faulty)} |"
+        )
     pairs: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     for c in compared:
         for one, other in combinations([v for v in c.verdicts if v.loss is not None], 2):
             finding, loss = same(one, other)
             pairs[one.recorder, other.recorder].update(pairs=1, finding=int(finding), loss=int(finding and loss))
     total = sum(pairs.values(), Counter())
-    lines += ["", "| pairs that both give a loss | pairs | same kind and culprits | and the same loss |", "|---|---|---|---|"]
+    lines += [
+        "",
+        "| pairs that both give a loss | pairs | same kind and culprits | and the same loss |",
+        "|---|---|---|---|",
+    ]
     lines.append(f"| all | {total['pairs']} | {total['finding']} | {total['loss']} |")
     for names, counts in pairs.items():
         if counts["loss"] < counts["pairs"]:
@@ -151,7 +171,9 @@ def arguments() -> argparse.Namespace:
     """The command's options."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.recorders", description=__doc__.partition("\n\n")[0])
     add_options(parser, 10, "verdicts")
-    parser.add_argument("--scatter", type=float, default=1.0, help="how much ends scatter, in what was measured (default: 1)")
+    parser.add_argument(
+        "--scatter", type=float, default=1.0, help="how much ends scatter, in what was measured (default: 1)"
+    )
     return parsed(parser)
 
 

@@ -53,7 +53,9 @@ def scored(seed: int, part: str, folder: Path) -> tuple[list[str], list[str]]:
     chance = random.Random(seed)
     program = _program(chance, part)
     every = tuple(range(program.grid.ranks))
-    cause = Cause("imbalance", f"{OTHER_KERNEL}, {part}", every, chance.uniform(0.4, 2.5), frozenset(range(program.steps)))
+    cause = Cause(
+        "imbalance", f"{OTHER_KERNEL}, {part}", every, chance.uniform(0.4, 2.5), frozenset(range(program.steps))
+    )
     twins = [program, replace(program, causes=(cause,))]
     chance.shuffle(twins)
     runs = []

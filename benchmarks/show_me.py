@@ -68,10 +68,14 @@ def main() -> None:
     """Make the runs, look at each, print the score."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.show_me", description=__doc__)
     parser.add_argument("folder", type=Path, help="where the pictures are written, with --pictures")
-    parser.add_argument("--ranks", type=int, action="append", help="only runs of as many ranks; may be given more than once")
+    parser.add_argument(
+        "--ranks", type=int, action="append", help="only runs of as many ranks; may be given more than once"
+    )
     parser.add_argument("--kind", action="append", choices=KINDS, help="only this kind; may be given more than once")
     parser.add_argument("--seed", type=int, default=1, help="which rank is slow, and the simulation's own seed")
-    parser.add_argument("--pictures", action="store_true", help="write a picture of each screen, light and dark in turn")
+    parser.add_argument(
+        "--pictures", action="store_true", help="write a picture of each screen, light and dark in turn"
+    )
     args = parser.parse_args()
     if args.pictures:
         args.folder.mkdir(parents=True, exist_ok=True)
@@ -98,7 +102,9 @@ def made(folder: Path, ranks: int, kind: str, culprit: int, seed: int) -> Path:
 
     fault = parse_fault(f"{kind}:ranks={culprit}:{KINDS[kind]}")
     hosts = max(ranks // 8, 1)
-    write_run("healthy", folder / "reports", ranks=ranks, hosts=hosts, steps=STEPS, seed=seed, faults=(fault,), ideal=True)
+    write_run(
+        "healthy", folder / "reports", ranks=ranks, hosts=hosts, steps=STEPS, seed=seed, faults=(fault,), ideal=True
+    )
     import_reports([str(folder / "reports")], folder / "run", jobs=1)
     shutil.rmtree(folder / "reports")
     return folder / "run"
@@ -118,7 +124,9 @@ def looked_at(run: Path, culprit: int, pictures: Path | None) -> dict[str, list[
                 page = browser.new_page(viewport={"width": width, "height": height}, color_scheme=scheme)  # type: ignore[arg-type]
                 page.set_default_timeout(60_000)
                 page.goto(address)
-                page.wait_for_selector(".told .verdict:not(.muted), #status.bad", timeout=600_000)  # minutes for very many ranks
+                page.wait_for_selector(
+                    ".told .verdict:not(.muted), #status.bad", timeout=600_000
+                )  # minutes for very many ranks
                 if pictures is not None:
                     page.screenshot(path=f"{pictures}-{width}-overview.png")
                 screens[f"{width}x{height}"] = shown(page, culprit)

@@ -58,7 +58,9 @@ def findings_of(program: Program, lowered: Lowered, timeline: Timeline, folder: 
     return diagnosed(program, lowered, timeline, folder)[0]
 
 
-def run_program(split: str, seed: int, kind: str | None, least: float, folder: Path, *, ideal: bool = False) -> Judgement:
+def run_program(
+    split: str, seed: int, kind: str | None, least: float, folder: Path, *, ideal: bool = False
+) -> Judgement:
     """Draw, execute, write, import and diagnose one program.
 
     Args:
@@ -156,7 +158,9 @@ def arguments() -> argparse.Namespace:
     """The command's options."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.truth", description=__doc__)
     add_options(parser, 100, "judgement")
-    parser.add_argument("--kind", choices=(*KINDS, "none"), help="plant this alone (default: none, one or several are drawn)")
+    parser.add_argument(
+        "--kind", choices=(*KINDS, "none"), help="plant this alone (default: none, one or several are drawn)"
+    )
     parser.add_argument(
         "--kinds",
         nargs="+",
@@ -192,13 +196,17 @@ def main() -> None:
                 judged.append(run_program(args.split, seed, args.kind, args.least, folder, ideal=args.ideal))
         show_progress(index + 1, args.programs)
     write_json(args, [vars(c) for c in of_kinds] + [j.as_dict() for j in judged])
-    kind = (f" --kind {args.kind}" if args.kind else f" --kinds {' '.join(kinds)}" if kinds else "") + " --ideal" * args.ideal
+    kind = (
+        f" --kind {args.kind}" if args.kind else f" --kinds {' '.join(kinds)}" if kinds else ""
+    ) + " --ideal" * args.ideal
     took = time.process_time() - begun
     with contextlib.suppress(BrokenPipeError):
         print(f"{args.programs} programs, --split {args.split} --seed {args.seed}{kind}, {took:.0f} s of CPU time\n")
         print(summary_of_causes(of_kinds, FAMILIES, args.least) if kinds else summary(judged, args.least))
         kind = " --kinds ITS_KIND" + " --ideal" * args.ideal if kinds else kind
-        print(f"\nOne of them again: python -m benchmarks.truth --split {args.split}{kind} --programs 1 --keep FOLDER --seed SEED")
+        print(
+            f"\nOne of them again: python -m benchmarks.truth --split {args.split}{kind} --programs 1 --keep FOLDER --seed SEED"
+        )
 
 
 if __name__ == "__main__":

@@ -37,10 +37,14 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=1024)
     parser.add_argument("--steps", type=int, default=126, help="steps of the run; 126 make 100 k rows a rank")
     parser.add_argument("--requests", type=int, default=300)
-    parser.add_argument("--keep", action="store_true", help="look at the pyramid that is there instead of building it again")
+    parser.add_argument(
+        "--keep", action="store_true", help="look at the pyramid that is there instead of building it again"
+    )
     parser.add_argument("--server-only", action="store_true", help="do not look at it with a browser")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="where the run lies; made where it is not there")
-    parser.add_argument("--starts", action="store_true", help="measure a first and a second start of the page, and nothing else")
+    parser.add_argument(
+        "--starts", action="store_true", help="measure a first and a second start of the page, and nothing else"
+    )
     args = parser.parse_args()
     run, import_cpu_s = made_run(args.folder, args.ranks, args.steps, keep=args.keep)
     if args.starts:
@@ -159,7 +163,9 @@ def started(run: Path) -> list[tuple[str, str]]:
                 seen = page.evaluate(_SEEN)
                 times |= {what: opened + seen["now"] / 1000 for what in _LATER if seen[what] and what not in times}
                 time.sleep(0.05)
-            told = [f"{at:.1f} s since the command, {at - opened:.1f} s since the page was opened" for at in times.values()]
+            told = [
+                f"{at:.1f} s since the command, {at - opened:.1f} s since the page was opened" for at in times.values()
+            ]
             cpu = ("CPU time of the server, without its processes", f"{cpu_s_of(process.pid):.1f} s")
             memory = ("server memory, largest", f"{memory_mb(process.pid):.0f} MB")
             return [("address", f"{opened:.1f} s since the command"), *zip(times, told, strict=True), cpu, memory]
@@ -216,7 +222,9 @@ def asked(address: str, requests: int) -> list[tuple[str, str]]:
         headers = {"authorization": f"Bearer {token}", "content-type": "application/json"}
         connection.request(method, path, json.dumps(body) if body is not None else None, headers)
         response = connection.getresponse()
-        wall, cpu = (float(n) for n in re.findall(r"dur=([\d.]+)", response.headers.get("server-timing", "dur=nan dur=nan")))
+        wall, cpu = (
+            float(n) for n in re.findall(r"dur=([\d.]+)", response.headers.get("server-timing", "dur=nan dur=nan"))
+        )
         return (wall, cpu), response.read()
 
     begun = time.monotonic()
@@ -241,12 +249,19 @@ def asked(address: str, requests: int) -> list[tuple[str, str]]:
             # from the whole run to nanoseconds, as somebody zooms who looks for something
             for step, at in enumerate(levels):
                 most = max(span // (512 << at) - 3, 0)
-                body = {"tracks": tracks, "level": at, "first": min(int(0.6 * most) + draw.randrange(3), most), "count": 4}
+                body = {
+                    "tracks": tracks,
+                    "level": at,
+                    "first": min(int(0.6 * most) + draw.randrange(3), most),
+                    "count": 4,
+                }
                 # a view coarser than the bins reads no events: the first finer view reads those of ranks not shown before,
                 # as far as the server has not read them ahead, for which it has time if a user looks at each view
                 if step == fresh and turn % 2:
                     time.sleep(0.25)
-                times[kind if step != fresh else "paused" if turn % 2 else "new"].append(ask("POST", "/api/tiles", body)[0])
+                times[kind if step != fresh else "paused" if turn % 2 else "new"].append(
+                    ask("POST", "/api/tiles", body)[0]
+                )
         for metric in ("busy", "compute", "exposed", "waiting", "idle"):
             at = level + draw.randrange(4)
             index = draw.randrange(max(span // (512 << at), 0) + 1)
@@ -327,7 +342,10 @@ def looked_at(address: str) -> list[tuple[str, str]]:
             paints.append(page.evaluate(_PAINTED))
             context.close()
         rows.append(
-            ("overview until the heat map is drawn", f"median {sorted(paints)[2]:.0f} ms of 5, each in a new browser profile")
+            (
+                "overview until the heat map is drawn",
+                f"median {sorted(paints)[2]:.0f} ms of 5, each in a new browser profile",
+            )
         )
         context = browser.new_context(viewport={"width": 1400, "height": 900})
         page = context.new_page()

@@ -35,12 +35,20 @@ def case(ranks: int, rank: int, after_s: float) -> tuple[str, float, str]:
         job = [
             subprocess.Popen(
                 [*command, str(n), str(ranks), str(server.port), plan],
-                env={**os.environ, "RANK": str(n), "LOCAL_RANK": str(n), "WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks)},
+                env={
+                    **os.environ,
+                    "RANK": str(n),
+                    "LOCAL_RANK": str(n),
+                    "WORLD_SIZE": str(ranks),
+                    "LOCAL_WORLD_SIZE": str(ranks),
+                },
             )
             for n in range(ranks)
         ]
         watch = subprocess.Popen(
-            [sys.executable, "-m", "alltrace.cli.main", "watch", folder, "--every", "0.1"], stdout=subprocess.PIPE, text=True
+            [sys.executable, "-m", "alltrace.cli.main", "watch", folder, "--every", "0.1"],
+            stdout=subprocess.PIPE,
+            text=True,
         )
         try:
             time.sleep(after_s)

@@ -128,9 +128,19 @@ def load(path: Path, *, parts: int = 1) -> Trace:
     source, target, weight_of, work = _arcs(schedule, rows, start, end)
     graph = make_graph(2 * len(start), source, target)
     recorded = {
-        int(s): float(end[columns["step"] == s].max() - start[columns["step"] == s].min()) for s in np.unique(columns["step"])
+        int(s): float(end[columns["step"] == s].max() - start[columns["step"] == s].min())
+        for s in np.unique(columns["step"])
     }
-    return Trace(optype, columns["dp_rank"], columns["stage"], columns["step"], work * 1e9, graph, weight_of[graph.arcs], recorded)
+    return Trace(
+        optype,
+        columns["dp_rank"],
+        columns["stage"],
+        columns["step"],
+        work * 1e9,
+        graph,
+        weight_of[graph.arcs],
+        recorded,
+    )
 
 
 def _rows(columns: dict[str, Ints], optype: NDArray[Any]) -> dict[Name, Ints]:

@@ -56,7 +56,9 @@ class AlltraceReport(TrainerCallback):
         self._record = record
         self._report: Any = None
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, optimizer: Any = None, **_: Any) -> None:
+    def on_train_begin(
+        self, args: Any, state: Any, control: Any, model: Any = None, optimizer: Any = None, **_: Any
+    ) -> None:
         """The training begins, or goes on at `state.global_step`; Accelerate's optimizer calls the hooks of the one in it."""
         optimizer = getattr(optimizer, "optimizer", optimizer)
         self._report = step_report(at=state.global_step, record=self._record).phases(model, optimizer)

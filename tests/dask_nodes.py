@@ -28,7 +28,9 @@ _START_S = 60.0
 def why_no_nodes() -> str | None:
     """Why nodes cannot be emulated here; None where they can."""
     try:
-        done = subprocess.run([*_NODE, "n0", "/tmp", "/tmp", "uname", "-n"], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [*_NODE, "n0", "/tmp", "/tmp", "uname", "-n"], capture_output=True, text=True, check=False
+        )
     except FileNotFoundError:
         return "unshare is not installed"
     return None if done.stdout == "n0\n" else "no names and mounts of a process's own here"
@@ -61,7 +63,16 @@ class Nodes:
 
     def start(self) -> None:
         """Start the scheduler and all workers, and wait for them."""
-        self._run("scheduler", _WITH_PARENT, "dask_scheduler", "--host", "127.0.0.1", "--port", str(self._port), "--no-dashboard")
+        self._run(
+            "scheduler",
+            _WITH_PARENT,
+            "dask_scheduler",
+            "--host",
+            "127.0.0.1",
+            "--port",
+            str(self._port),
+            "--no-dashboard",
+        )
         for name in self.disks:
             for number in range(self._workers):
                 self.start_worker(name, number)

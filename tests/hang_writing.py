@@ -10,7 +10,20 @@ from typing import Any
 
 from alltrace.synth.hanging_jobs import HangFault, Job, Layout, calls_of, groups_of, write_job
 
-KINDS = ("skip", "stuck", "gpu", "size", "order", "operation", "no-send", "no-receive", "killed", "exception", "host", "network")
+KINDS = (
+    "skip",
+    "stuck",
+    "gpu",
+    "size",
+    "order",
+    "operation",
+    "no-send",
+    "no-receive",
+    "killed",
+    "exception",
+    "host",
+    "network",
+)
 
 
 def drawn(seed: int, kind: str | None = None, *, whole: bool = True) -> tuple[Job, bool, int]:
@@ -25,7 +38,9 @@ def drawn(seed: int, kind: str | None = None, *, whole: bool = True) -> tuple[Jo
         if tensor * stages > ranks or (kind_here in ("no-send", "no-receive") and stages == 1):
             continue
         flags = {name: draws.random() < 0.3 for name in ("experts", "batched")}
-        layout = Layout(ranks, tensor, stages, **flags, described=whole or draws.random() < 0.7, ahead=draws.choice([1, 4, 8]))
+        layout = Layout(
+            ranks, tensor, stages, **flags, described=whole or draws.random() < 0.7, ahead=draws.choice([1, 4, 8])
+        )
         per_host = ranks // 2 if kind_here == "host" else 8
         first = draws.randrange(2) * per_host
         one = kind_here in ("no-send", "no-receive", "network", "order", "size", "operation", "skip")
@@ -35,7 +50,9 @@ def drawn(seed: int, kind: str | None = None, *, whole: bool = True) -> tuple[Jo
             else draws.sample(range(ranks), 1 if one else draws.choice([1, 2]))
         )
         calls = len(calls_of(layout, min(culprits), groups_of(layout)))
-        job = Job(layout, HangFault(kind_here, tuple(sorted(culprits)), draws.choice([3, 4]), draws.randrange(calls)), seed)
+        job = Job(
+            layout, HangFault(kind_here, tuple(sorted(culprits)), draws.choice([3, 4]), draws.randrange(calls)), seed
+        )
         if job.hangs and job.culprits:
             active = not whole and layout.described and draws.random() < 0.3
             return job, active, per_host

@@ -38,7 +38,13 @@ def record(
 
 def collective(op: str, number: int, us: int, size: int = 1 << 20, **others: Any) -> dict[str, Any]:
     """What `coll_perf` holds."""
-    own = {"coll": op, "coll_sn": number, "coll_msg_size_bytes": size, "coll_exec_time_us": us, "coll_timing_source": "kernel_gpu"}
+    own = {
+        "coll": op,
+        "coll_sn": number,
+        "coll_msg_size_bytes": size,
+        "coll_exec_time_us": us,
+        "coll_timing_source": "kernel_gpu",
+    }
     return {**own, "coll_algobw_gbs": 1.0, "coll_busbw_gbs": 1.5, **others}
 
 
@@ -71,7 +77,9 @@ def write(folder: Path, ranks: dict[int, list[str]]) -> list[str]:
     return paths
 
 
-def write_job(folder: Path, scenario: Any, *, verbose: bool = True, least_bytes: int = 8192, drop: Any = None) -> list[str]:
+def write_job(
+    folder: Path, scenario: Any, *, verbose: bool = True, least_bytes: int = 8192, drop: Any = None
+) -> list[str]:
     """The files that the ranks of a simulated job would have written: a path for each rank.
 
     Operations below `least_bytes` have no record, as NCCL_INSPECTOR_DUMP_MIN_SIZE_BYTES leaves them out; `drop(rank, number)` says

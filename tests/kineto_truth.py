@@ -124,7 +124,9 @@ def gpu_sums(events: list[dict[str, Any]], within: list[dict[str, Any]]) -> dict
             or (ns(e["ts"]), -ns(e["dur"])) < (ns(calls[correlation]["ts"]), -ns(calls[correlation]["dur"]))
         ):
             calls[correlation] = e
-    marked = [{**e, "call": None} for e in within] + [{**e, "cat": "call", "call": c, "name": "\0call"} for c, e in calls.items()]
+    marked = [{**e, "call": None} for e in within] + [
+        {**e, "cat": "call", "call": c, "name": "\0call"} for c, e in calls.items()
+    ]
     total: Counter[str] = Counter()
     own: Counter[str] = Counter()
     by_thread: dict[Any, list[dict[str, Any]]] = defaultdict(list)
@@ -272,7 +274,11 @@ def breakdowns(events: list[dict[str, Any]]) -> dict[Any, tuple[int, int, int, i
     """Of each device the time of compute kernels, of communication alone, of copies alone, and of nothing: moment by moment."""
     moments: dict[Any, list[tuple[int, int, int]]] = defaultdict(list)
     for e in whole(events, WORK):
-        place = 2 if str(e["cat"]).lower() != "kernel" else int(any(w in e["name"].lower() for w in ("nccl", "multimem_all")))
+        place = (
+            2
+            if str(e["cat"]).lower() != "kernel"
+            else int(any(w in e["name"].lower() for w in ("nccl", "multimem_all")))
+        )
         start = ns(e["ts"])
         moments[e["args"]["device"]] += [(start, place, 1), (start + ns(e["dur"]), place, -1)]
     found = {}

@@ -12,7 +12,16 @@ import pyarrow as pa
 from alltrace.api import OpenRun
 from alltrace.readers.base import ReportWarning
 from alltrace.run.checksums import checksum, write_rank_record
-from alltrace.run.manifest import NAMES, Clock, Device, Manifest, MissingRecords, RankRecord, ReportRecord, write_manifest
+from alltrace.run.manifest import (
+    NAMES,
+    Clock,
+    Device,
+    Manifest,
+    MissingRecords,
+    RankRecord,
+    ReportRecord,
+    write_manifest,
+)
 from alltrace.run.meeting_kernels import find_meeting_kernels, keep_unknown_kernels
 from alltrace.run.pieces import Piece
 from alltrace.run.writer import TableWriter
@@ -84,7 +93,8 @@ def make_run(
                 if stats.first_start_ns is not None:
                     spans.append((stats.first_start_ns, stats.last_end_ns))
         devices = tuple(
-            Device(d["device"], d.get("ordinal"), d.get("uuid"), d.get("bus_id"), d.get("name"), host) for d in tables["devices"]
+            Device(d["device"], d.get("ordinal"), d.get("uuid"), d.get("bus_id"), d.get("name"), host)
+            for d in tables["devices"]
         )
         record = RankRecord(
             rank=number,
@@ -137,7 +147,14 @@ def make_run(
 def kernel(start: int, end: int, name: str | None = COMPUTE_KERNEL, **others: Any) -> dict[str, Any]:
     """A row of `kernels`; its `kind` is what the built-in rules say."""
     short = None if name is None else name.removeprefix("void ").partition("(")[0]
-    return {"start": start, "end": end, "name": name, "short_name": short, "kind": built_in_rules().kind(name), **others}
+    return {
+        "start": start,
+        "end": end,
+        "name": name,
+        "short_name": short,
+        "kind": built_in_rules().kind(name),
+        **others,
+    }
 
 
 def collective(start: int, end: int, **others: Any) -> dict[str, Any]:
@@ -230,7 +247,14 @@ def random_rows(table: str, count: int, draw: Any, *, length: int = 1_000_000) -
     for number, start in enumerate(starts):
         row: dict[str, Any] = {c.name: _value(table, c.name, c.type, draw) for c in declared.columns}
         end = start + draw.choice([0, 1, 17, 900, length // 20])
-        times = {"start": start, "end": end, "time": start, "api_start": start, "api_end": end, "correlation": number + 1}
+        times = {
+            "start": start,
+            "end": end,
+            "time": start,
+            "api_start": start,
+            "api_end": end,
+            "correlation": number + 1,
+        }
         row.update({name: value for name, value in times.items() if name in row})
         row.update({name: value for name, value in _DEFAULTS.items() if name in row})
         rows.append(row)

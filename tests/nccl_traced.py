@@ -50,12 +50,16 @@ def add_nccl_trace(export: Path, *, scatter_ns: int = 0, keeps_ranges: bool = Tr
             for call in calls:
                 within = span or call[:3]
                 if call[2] == thread and within[0] <= call[0] < within[1] and within[0] <= launch < within[1]:
-                    made += _rows(call, (begin, end), ranks, numbers, rng.integers(-scatter_ns, scatter_ns + 1, 2 * _CHANNELS))
+                    made += _rows(
+                        call, (begin, end), ranks, numbers, rng.integers(-scatter_ns, scatter_ns + 1, 2 * _CHANNELS)
+                    )
         if not names_calls:
             made = [row for row in made if "channelId" in row[4]]
         if not keeps_ranges:
             database.execute("DELETE FROM NVTX_EVENTS WHERE jsonText IS NOT NULL OR text LIKE 'ncclGroup%'")
-            database.execute("DELETE FROM NVTX_EVENTS WHERE textId IN (SELECT id FROM StringIds WHERE value LIKE 'nccl%')")
+            database.execute(
+                "DELETE FROM NVTX_EVENTS WHERE textId IN (SELECT id FROM StringIds WHERE value LIKE 'nccl%')"
+            )
         database.executemany(
             'INSERT INTO NVTX_EVENTS (start, "end", eventType, globalTid, domainId, jsonText, text) VALUES (?, ?, 59, ?, ?, ?, ?)',
             made,

@@ -87,7 +87,9 @@ def coll_line(version, call, comm, stream):
     return text + (f" task 0 globalrank {call.rank}" if version == "rccl-new" else "")
 
 
-def write_log(version="2.27", prefix="none", *, ranks=4, calls=40, interleave=False, cut=False, stamp="", seed=0, hosts=2):
+def write_log(
+    version="2.27", prefix="none", *, ranks=4, calls=40, interleave=False, cut=False, stamp="", seed=0, hosts=2
+):
     """A log of `ranks` ranks, each with an INIT and `calls` calls.
 
     Args:
@@ -107,7 +109,9 @@ def write_log(version="2.27", prefix="none", *, ranks=4, calls=40, interleave=Fa
         host, pid, tid, dev = opened[rank]
         fill = {"rank": rank, "pid": pid, "second": rng.randrange(10)}
         us = " 1558545003174220" if version == "rccl-old" else ""
-        return PREFIXES[prefix].format(**fill), stamp.format(**fill) + f"{host}:{pid}:{tid} [{dev}]{us} NCCL INFO {message}"
+        return PREFIXES[prefix].format(**fill), stamp.format(
+            **fill
+        ) + f"{host}:{pid}:{tid} [{dev}]{us} NCCL INFO {message}"
 
     out, written = [], Written(b"")
     for rank in range(ranks):
@@ -122,7 +126,9 @@ def write_log(version="2.27", prefix="none", *, ranks=4, calls=40, interleave=Fa
             if op == "Reduce" and rng.random() < 0.5:
                 its = rng.choice(("Send", "Recv"))
             host, pid, _tid, _dev = opened[rank]
-            call = Call(rank, its, k, count, datatype, (rank + 1) % ranks if its in ("Send", "Recv") else 0, ranks, host, pid)
+            call = Call(
+                rank, its, k, count, datatype, (rank + 1) % ranks if its in ("Send", "Recv") else 0, ranks, host, pid
+            )
             records.append((rank, call, line(rank, coll_line(version, call, comms[rank], 0x9CD20000 + pid))))
     position = 0
     while position < len(records):

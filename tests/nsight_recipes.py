@@ -45,7 +45,10 @@ def recipe_python() -> str | None:
 
 # what it would export from the report, were there one, although it is empty
 EMPTY = {
-    **{f"MPI_{kind}_EVENTS": ("start", "end", "globalTid", "textId") for kind in ("P2P", "START_WAIT", "OTHER", "COLLECTIVES")},
+    **{
+        f"MPI_{kind}_EVENTS": ("start", "end", "globalTid", "textId")
+        for kind in ("P2P", "START_WAIT", "OTHER", "COLLECTIVES")
+    },
     **{
         f"CUPTI_ACTIVITY_KIND_{kind}": ("start", "end", "deviceId", "streamId", "correlationId", "globalPid")
         for kind in ("MEMCPY", "MEMSET")
@@ -63,7 +66,8 @@ def twin(export: Path, folder: Path) -> None:
     place.mkdir()
     for table, columns in EMPTY.items():
         pq.write_table(
-            pa.table({c: pa.array([], pa.uint64() if c in UNSIGNED else pa.int64()) for c in columns}), place / f"{table}.parquet"
+            pa.table({c: pa.array([], pa.uint64() if c in UNSIGNED else pa.int64()) for c in columns}),
+            place / f"{table}.parquet",
         )
     with closing(sqlite3.connect(export)) as database:
         database.text_factory = lambda text: text.decode(errors="replace")
@@ -82,11 +86,14 @@ def _array(name: str, kind: str, values: Sequence[Any]) -> Any:
     if kind.startswith(("REAL", "FLOA", "DOUB")):
         return pa.array(values, pa.float64())
     return pa.array(
-        [None if v is None else v.decode(errors="replace") if isinstance(v, bytes) else str(v) for v in values], pa.string()
+        [None if v is None else v.decode(errors="replace") if isinstance(v, bytes) else str(v) for v in values],
+        pa.string(),
     )
 
 
-def ask_nsight(nsys: Path, folder: Path, out: Path, questions: Mapping[str, Sequence[str]]) -> dict[str, dict[str, Any]]:
+def ask_nsight(
+    nsys: Path, folder: Path, out: Path, questions: Mapping[str, Sequence[str]]
+) -> dict[str, dict[str, Any]]:
     """What `nsys recipe` answers.
 
     Args:
@@ -108,7 +115,12 @@ def ask_nsight(nsys: Path, folder: Path, out: Path, questions: Mapping[str, Sequ
         [recipe, "--input", str(folder), "--output", str(out / name), "--mode", "none", *options]
         for name, (recipe, *options) in questions.items()
     ]
-    environment = {**os.environ, "PYTHONPATH": str(packages), "PATH": f"{nsys.parent}:{os.environ['PATH']}", "LC_ALL": "C.UTF-8"}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(packages),
+        "PATH": f"{nsys.parent}:{os.environ['PATH']}",
+        "LC_ALL": "C.UTF-8",
+    }
     done = subprocess.run(
         [python, "-c", DRIVER],
         input=json.dumps(arguments),
@@ -124,7 +136,9 @@ def ask_nsight(nsys: Path, folder: Path, out: Path, questions: Mapping[str, Sequ
 
 def answers_in(out: Path, questions: Mapping[str, Sequence[str]]) -> dict[str, dict[str, Any]]:
     """What `ask_nsight` answered into this folder."""
-    return {name: {file.stem: pq.read_table(file) for file in sorted((out / name).glob("*.parquet"))} for name in questions}
+    return {
+        name: {file.stem: pq.read_table(file) for file in sorted((out / name).glob("*.parquet"))} for name in questions
+    }
 
 
 def rows_of(table: Any, columns: Sequence[str]) -> list[tuple[Any, ...]]:
@@ -134,7 +148,10 @@ def rows_of(table: Any, columns: Sequence[str]) -> list[tuple[Any, ...]]:
     order = [*index, *(n for n in table.column_names if n not in index)]
     names = [n for n in order if n in columns or not n.startswith("__index")]
     assert names == list(columns)[: len(names)]
-    return [tuple(None if v != v else v for v in row) for row in zip(*(table.column(n).to_pylist() for n in names), strict=True)]
+    return [
+        tuple(None if v != v else v for v in row)
+        for row in zip(*(table.column(n).to_pylist() for n in names), strict=True)
+    ]
 
 
 def close(one: Any, other: Any) -> bool:

@@ -38,7 +38,9 @@ def well_formed(path: Path) -> Report:
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / f"{stem}.pcf").write_bytes(plain.encode("ascii", "replace"))
         (Path(folder) / path.name).symlink_to(path)
-        done = subprocess.run([tool, "comprovar", "-e", path.name], cwd=folder, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [tool, "comprovar", "-e", path.name], cwd=folder, capture_output=True, text=True, check=False
+        )
     assert (done.returncode, done.stdout.strip(), done.stderr.strip()) == (0, "", "")
     return report
 

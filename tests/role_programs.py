@@ -63,6 +63,8 @@ def _work(rows: dict[str, Any], start: int, length: int) -> None:
     while at + _KERNEL_NS <= start + length:
         number = len(rows["api"])
         launched = at - 400_000 if at > start else at - 20_000
-        rows["api"].append({"start": launched, "end": launched + 8_000, "name": "cudaLaunchKernel", "correlation": number})
+        rows["api"].append(
+            {"start": launched, "end": launched + 8_000, "name": "cudaLaunchKernel", "correlation": number}
+        )
         rows["kernels"].append(kernel(at, min(at + 1 * MS, start + length), correlation=number))
         at += 1 * MS

@@ -72,7 +72,9 @@ def apart(folder: Path, rows: list[Rows], hosts: int = 1) -> OpenRun:
     return make_run(folder, dict(enumerate(rows)), hosts=names)
 
 
-def together(folder: Path, rows: list[Rows], processes: int = 1, hosts: int = 1, *, shared_thread: bool = False) -> OpenRun:
+def together(
+    folder: Path, rows: list[Rows], processes: int = 1, hosts: int = 1, *, shared_thread: bool = False
+) -> OpenRun:
     """Processes with as many devices each."""
     each = len(rows) // processes
     ranks: dict[int, Rows] = {}

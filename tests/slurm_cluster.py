@@ -84,7 +84,12 @@ def two_nodes(folder: Path) -> Iterator[dict[str, str]]:
     conf = folder / "slurm.conf"
     conf.write_text(
         _CONF.format(
-            host=socket.gethostname().split(".")[0], folder=folder, controller=controller, first=first, second=second, gpus=_GPUS
+            host=socket.gethostname().split(".")[0],
+            folder=folder,
+            controller=controller,
+            first=first,
+            second=second,
+            gpus=_GPUS,
         )
     )
     (folder / "cgroup.conf").write_text("CgroupAutomount=yes\n")
@@ -127,7 +132,9 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _idle(environment: dict[str, str]) -> int:
-    told = subprocess.run(["sinfo", "-h", "-N", "-o", "%N %t"], env=environment, capture_output=True, text=True, check=False).stdout
+    told = subprocess.run(
+        ["sinfo", "-h", "-N", "-o", "%N %t"], env=environment, capture_output=True, text=True, check=False
+    ).stdout
     return sum(line.split()[-1] == "idle" for line in told.splitlines())
 
 

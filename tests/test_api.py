@@ -17,7 +17,16 @@ def test_reports_are_kept_in_the_folder_given_as_text_or_path(tmp_path):
 
 @together(
     "module",
-    ["api", "align/aligned", "readers/base", "recipes/base", "recipes/part", "recipes/sql_recipe", "run/rank", "run/store"],
+    [
+        "api",
+        "align/aligned",
+        "readers/base",
+        "recipes/base",
+        "recipes/part",
+        "recipes/sql_recipe",
+        "run/rank",
+        "run/store",
+    ],
 )
 def test_public_functions_say_what_they_take_and_give(module):
     """`Any` stands alone only where a recipe may hand any object from `map` to `reduce`, and for the alignment, which is above."""
@@ -25,10 +34,18 @@ def test_public_functions_say_what_they_take_and_give(module):
     bare = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef) and (node.name == "__init__" or not node.name.startswith("_")):
-            given = [a.annotation for a in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs, node.args.kwarg) if a]
-            bare |= {node.name} if any(isinstance(a, ast.Name) and a.id == "Any" for a in [*given, node.returns]) else set()
+            given = [
+                a.annotation
+                for a in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs, node.args.kwarg)
+                if a
+            ]
+            bare |= (
+                {node.name} if any(isinstance(a, ast.Name) and a.id == "Any" for a in [*given, node.returns]) else set()
+            )
         elif isinstance(node, ast.AnnAssign) and isinstance(node.annotation, ast.Name) and node.annotation.id == "Any":
             bare.add(ast.unparse(node.target))
-    assert bare <= {"recipes/part": {"__init__", "table"}, "recipes/base": {"map"}, "run/store": {"self.alignment"}}.get(
-        module, set()
-    )
+    assert bare <= {
+        "recipes/part": {"__init__", "table"},
+        "recipes/base": {"map"},
+        "run/store": {"self.alignment"},
+    }.get(module, set())

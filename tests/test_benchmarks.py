@@ -44,7 +44,9 @@ def test_in_turn_needs_either_a_command_or_the_questions(monkeypatch, capsys, ar
 def test_commands_in_turn_share_a_new_folder(monkeypatch, tmp_path):
     asked = []
     monkeypatch.setattr(
-        in_turn, "run_in_sequence", lambda commands, environment: asked.append((commands, environment)) or Taken(1, 1, 1)
+        in_turn,
+        "run_in_sequence",
+        lambda commands, environment: asked.append((commands, environment)) or Taken(1, 1, 1),
     )
     for name in "ab":
         (tmp_path / name).mkdir()
@@ -152,7 +154,9 @@ def test_a_chart_of_growth_has_a_line_for_each_stage():
     assert ranks == [10, 100, 1_000]
     assert stages == {"one": [1.0, 10.0, 100.0], "two": [2.0, None, 2_000.0]}
     root = ET.fromstring(make_growth_chart.growth_chart(ranks, stages, powers))
-    lines = [[tuple(map(float, p.split(","))) for p in e.get("points").split()] for e in root if e.tag.endswith("polyline")]
+    lines = [
+        [tuple(map(float, p.split(","))) for p in e.get("points").split()] for e in root if e.tag.endswith("polyline")
+    ]
     assert [len(line) for line in lines] == [3, 2]
     (x0, y0), (x1, y1), (x2, y2) = lines[0]
     assert x1 - x0 == pytest.approx(x2 - x1, abs=0.2)
@@ -166,7 +170,9 @@ def test_rows_are_written_in_their_place_with_day_speed_and_load():
     text = recorded_rows.with_rows(page, "import", where, ["| import | pandas | 9.9 | 1.0 s |"])
     assert "Measured on 20" in where
     assert "load" in where
-    assert text.startswith(f"# Page\n\n<!-- rows of: import -->\n`python -m benchmarks import --record`. {where}\n\n| what |")
+    assert text.startswith(
+        f"# Page\n\n<!-- rows of: import -->\n`python -m benchmarks import --record`. {where}\n\n| what |"
+    )
     assert text.endswith("| import | pandas | 9.9 | 1.0 s |\n<!-- end of rows -->\n\nMore.\n")
     assert recorded_rows.suites_of(text) == ["import"]
     with pytest.raises(ValueError, match="0 places for the rows of stats"):
@@ -175,13 +181,16 @@ def test_rows_are_written_in_their_place_with_day_speed_and_load():
 
 def test_rows_older_than_their_code_are_marked_until_they_are_new():
     where = "Measured on 2026-01-02T10:00:00Z: a loop takes 0.1 s, load 0.0."
-    page = recorded_rows.with_rows("<!-- rows of: import -->\n<!-- end of rows -->\n", "import", where, ["| a | b | 1 | c |"])
+    page = recorded_rows.with_rows(
+        "<!-- rows of: import -->\n<!-- end of rows -->\n", "import", where, ["| a | b | 1 | c |"]
+    )
     fresh = recorded_rows.marked(page, {"import": "2026-01-02T09:59:59Z"})
     assert fresh == (page, [])
     text, old = recorded_rows.marked(page, {"import": "2026-01-02T10:00:01Z"})
     assert old == ["import"]
     assert (
-        "| a | b | 1 | c |\n\nThese rows are older than the code that they measure, which changed on 2026-01-02.\n<!-- end" in text
+        "| a | b | 1 | c |\n\nThese rows are older than the code that they measure, which changed on 2026-01-02.\n<!-- end"
+        in text
     )
     assert recorded_rows.marked(text, {"import": "2026-01-03T00:00:00Z"})[0].count("older than the code") == 1
     assert recorded_rows.marked(text, {"import": "2026-01-01T00:00:00Z"}) == (page, [])

@@ -86,7 +86,9 @@ def test_every_verb_is_described_once():
 
 
 def test_the_budget_that_is_shown_is_one_that_check_takes(tmp_path):
-    (text,) = re.findall(r"^```toml\n(.*?)^```", section(text_of("cli.md"), "### `alltrace check`"), re.MULTILINE | re.DOTALL)
+    (text,) = re.findall(
+        r"^```toml\n(.*?)^```", section(text_of("cli.md"), "### `alltrace check`"), re.MULTILINE | re.DOTALL
+    )
     (tmp_path / "budget.toml").write_text(text, encoding="utf-8")
     limits = read_limits(read_budget(tmp_path / "budget.toml"), "budget.toml")
     assert [limit.name for limit in limits[-1:]] == ["the gemm"]
@@ -252,7 +254,9 @@ def test_every_question_to_a_history_is_described_with_its_columns():
     from alltrace.history.questions import COLUMNS
 
     for by, columns in COLUMNS.items():
-        table = re.search(rf"<!-- columns of: history {by} -->\n(.*?)<!-- end of columns -->", text_of("history.md"), re.DOTALL)
+        table = re.search(
+            rf"<!-- columns of: history {by} -->\n(.*?)<!-- end of columns -->", text_of("history.md"), re.DOTALL
+        )
         assert table is not None
         assert all(f"| `{c.name}` |" in table[1] for c in columns)
 
@@ -268,7 +272,12 @@ def test_what_a_newcomer_copies_fits_the_tree():
     """What CONTRIBUTING.md imports exists, lines around those that it adds are in their files, its recipe is the template."""
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     added = re.findall(r"(?m)^\+from (alltrace[\w.]*) import (.+)$", text)
-    lost = [f"{module}: {name}" for module, names in added for name in names.split(", ") if not _has(module, name.split()[0])]
+    lost = [
+        f"{module}: {name}"
+        for module, names in added
+        for name in names.split(", ")
+        if not _has(module, name.split()[0])
+    ]
     path = ROOT
     for line in "\n".join(re.findall(r"(?ms)^```diff\n(.*?)^```", text)).splitlines():
         if line.startswith(("--- ", "+++ ")):

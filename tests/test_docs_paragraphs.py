@@ -17,7 +17,9 @@ def said_twice(text: str) -> list[str]:
     found = []
     for section in re.split(r"(?m)^#+ ", re.sub(r"(?ms)^```.*?^```", "", text)):
         lines = [line for line in section.split("\n")[1:] if not line.startswith(("|", "<!--", "    "))]
-        sentences = [s for s in re.split(r"(?<=[.:])\s+", " ".join(lines)) if len(s) > 20 and not s.startswith("Example")]
+        sentences = [
+            s for s in re.split(r"(?<=[.:])\s+", " ".join(lines)) if len(s) > 20 and not s.startswith("Example")
+        ]
         found += [s for n, s in enumerate(sentences) if s in sentences[:n]]
         long = [(s, set(pairwise(s.lower().split()))) for s in sentences if len(s.split()) > 9]
         for n, (one, pairs) in enumerate(long):

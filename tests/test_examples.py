@@ -120,7 +120,9 @@ def launched(command, tmp_path):
     for attempt in range(5):
         folder = tmp_path / f"try{attempt}"
         folder.mkdir(exist_ok=True)
-        done = subprocess.run(command(folder), capture_output=True, text=True, env=environment, timeout=300, check=False)
+        done = subprocess.run(
+            command(folder), capture_output=True, text=True, env=environment, timeout=300, check=False
+        )
         if "terminate called without an active exception" not in done.stderr:
             break
     return done, folder
@@ -133,7 +135,19 @@ def test_an_example_trains_and_every_rank_traces_just_the_window(name, ranks, tm
     if python is None:
         pytest.skip("no PyTorch: set ALLTRACE_TORCH_PYTHON")
     script = [python, str(EXAMPLES / f"{name}.py"), "--steps", "6"]
-    wrapper = [sys.executable, "-m", "alltrace.cli.main", "capture", "exec", "--profiler", "torch", "--steps", "3:5", "--job", "j"]
+    wrapper = [
+        sys.executable,
+        "-m",
+        "alltrace.cli.main",
+        "capture",
+        "exec",
+        "--profiler",
+        "torch",
+        "--steps",
+        "3:5",
+        "--job",
+        "j",
+    ]
     launcher = [python, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", "--no-python"]
     started = launcher if ranks > 1 else []
     done, folder = launched(lambda out: [*started, *wrapper, "-o", str(out), "--", *script], tmp_path)
@@ -159,7 +173,9 @@ class _Hooked:
     def __getattr__(self, name):
         if not name.startswith("register_"):
             raise AttributeError(name)
-        return lambda hook: self.hooks.setdefault(name, hook) and types.SimpleNamespace(remove=lambda: self.hooks.pop(name))
+        return lambda hook: (
+            self.hooks.setdefault(name, hook) and types.SimpleNamespace(remove=lambda: self.hooks.pop(name))
+        )
 
 
 def recorded_steps(folder):
@@ -246,7 +262,9 @@ def test_a_real_trainer_records_every_step(tmp_path, library):
         **os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)),
         "TMPDIR": str(tmp_path), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1",
     }  # fmt: skip
-    there = python and subprocess.run([python, "-c", f"import torch, {library}"], env=environment, capture_output=True, check=False)
+    there = python and subprocess.run(
+        [python, "-c", f"import torch, {library}"], env=environment, capture_output=True, check=False
+    )
     if not there or there.returncode:
         pytest.skip(f"no {library} beside PyTorch: set ALLTRACE_TORCH_PYTHON")
     (tmp_path / "train.py").write_text(TRAINERS[library])

@@ -87,7 +87,9 @@ def circles(files):
 
     The package itself is left out: what others import of it is its version.
     """
-    imports = {module: set(imported(file, files)) & files.keys() - {module, "alltrace"} for module, file in files.items()}
+    imports = {
+        module: set(imported(file, files)) & files.keys() - {module, "alltrace"} for module, file in files.items()
+    }
     reached = {module: {module} for module in imports}
     for module, found in reached.items():
         ahead = [module]
@@ -95,7 +97,9 @@ def circles(files):
             new = imports[ahead.pop()] - found
             found |= new
             ahead += new
-    return {frozenset(b for b in found if a in reached[b]) for a, found in reached.items()} - {frozenset({a}) for a in imports}
+    return {frozenset(b for b in found if a in reached[b]) for a, found in reached.items()} - {
+        frozenset({a}) for a in imports
+    }
 
 
 def listed(violations):
@@ -132,7 +136,9 @@ def test_no_modules_import_each_other_in_a_circle():
 
 def test_no_file_is_too_long_to_read():
     lengths = {file: len(file.read_text(encoding="utf-8").splitlines()) for file in FILES}
-    violations = [f"{file}: {lines} lines, at most {MOST_LINES}" for file, lines in lengths.items() if lines > MOST_LINES]
+    violations = [
+        f"{file}: {lines} lines, at most {MOST_LINES}" for file, lines in lengths.items() if lines > MOST_LINES
+    ]
     assert not violations, listed(violations)
 
 
@@ -152,7 +158,9 @@ def test_sections_of_docstrings_are_for_what_is_public():
     not_yet = {"align", "replay"}
     names = {str(file.relative_to(SOURCE)): file for file in FILES if file.relative_to(SOURCE).parts[0] not in not_yet}
     section = re.compile(r"^ +(Args|Attributes|Returns|Yields|Raises):$", re.MULTILINE)
-    violations = [name for name, file in names.items() if name not in public and section.search(file.read_text(encoding="utf-8"))]
+    violations = [
+        name for name, file in names.items() if name not in public and section.search(file.read_text(encoding="utf-8"))
+    ]
     assert not violations, listed(violations)
 
 

@@ -111,14 +111,19 @@ def test_polars_has_the_rows_or_says_that_it_is_missing(run, monkeypatch):
 def added(monkeypatch, group, name, value):
     entry = metadata.EntryPoint(name, value, group)
     plain = metadata.entry_points
-    monkeypatch.setattr(metadata, "entry_points", lambda **given: [entry] if given.get("group") == group else plain(**given))
+    monkeypatch.setattr(
+        metadata, "entry_points", lambda **given: [entry] if given.get("group") == group else plain(**given)
+    )
 
 
 @pytest.mark.parametrize(("folder", "module"), [(TEMPLATE, "longest_kernels"), (OF_0_2, "longest_kernels_of_0_2")])
 def test_a_package_of_today_and_one_of_0_2_answer_the_same(folder, module, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(folder))
     added(monkeypatch, "alltrace.recipes", "longest-kernels", module)
-    make_run(tmp_path / "run", {0: {"kernels": [kernel(0, 10, "a")]}, 1: {"kernels": [kernel(0, 25, "a"), kernel(30, 34, "b")]}})
+    make_run(
+        tmp_path / "run",
+        {0: {"kernels": [kernel(0, 10, "a")]}, 1: {"kernels": [kernel(0, 25, "a"), kernel(30, 34, "b")]}},
+    )
     run = alltrace.open(tmp_path / "run")
     answer = run.recipe("longest-kernels")
     assert answer.to_pylist() == [{"name": "a", "longest_ns": 25}, {"name": "b", "longest_ns": 4}]
@@ -181,7 +186,9 @@ def test_the_template_is_a_question_of_at_most_40_lines_whose_test_passes(tmp_pa
     monkeypatch.syspath_prepend(str(TEMPLATE))
     added(monkeypatch, "alltrace.recipes", "longest-kernels", "longest_kernels")
     scope: dict[str, object] = {}
-    exec(compile((TEMPLATE / "tests" / "test_longest_kernels.py").read_text(), "test_longest_kernels.py", "exec"), scope)
+    exec(
+        compile((TEMPLATE / "tests" / "test_longest_kernels.py").read_text(), "test_longest_kernels.py", "exec"), scope
+    )
     scope["test_the_longest_execution_of_all_ranks_counts"](tmp_path)
     make_run(tmp_path / "run", {0: {"ranges": []}})
     nothing = alltrace.open(tmp_path / "run").recipe("longest-kernels").to_arrow()
@@ -248,7 +255,9 @@ def test_a_result_is_a_table(run):
 def test_a_run_answers_queries_and_lists_its_recipes(run):
     assert run.sql("SELECT count(*) AS n FROM kernels")["n"] == [sum(run.recipe("kernels")["count"])]
     named = run.recipes()
-    assert {"name": "overlap", "group": "communication"}.items() <= next(r for r in named if r["name"] == "overlap").items()
+    assert {"name": "overlap", "group": "communication"}.items() <= next(
+        r for r in named if r["name"] == "overlap"
+    ).items()
     assert sorted(named["name"]) == names()
     assert repr(run).startswith(f"<alltrace run {run.name}: 1 rank, 1 host, ")
     found = run.diagnose()
@@ -257,7 +266,9 @@ def test_a_run_answers_queries_and_lists_its_recipes(run):
 
 @pytest.mark.parametrize("ranks", ["0", [0], None])
 def test_ranks_are_numbers_or_a_text(run, ranks):
-    assert run.recipe("kernels", by_rank=True, ranks=ranks).to_pylist() == run.recipe("kernels", by_rank=True).to_pylist()
+    assert (
+        run.recipe("kernels", by_rank=True, ranks=ranks).to_pylist() == run.recipe("kernels", by_rank=True).to_pylist()
+    )
 
 
 def test_errors_are_in_the_words_of_python(run):
@@ -275,7 +286,9 @@ def test_a_rank_may_be_a_number_where_an_option_takes_text(run):
 def test_rows_that_last_have_a_duration(run):
     for table in ("kernels", "copies", "ranges", "collectives"):
         assert run.sql(f'SELECT count(*) AS n FROM {table} WHERE duration IS DISTINCT FROM "end" - start')["n"] == [0]
-    assert run.sql("SELECT sum(duration) AS busy_ns FROM kernels")["busy_ns"] == [sum(run.recipe("kernels")["total_ns"])]
+    assert run.sql("SELECT sum(duration) AS busy_ns FROM kernels")["busy_ns"] == [
+        sum(run.recipe("kernels")["total_ns"])
+    ]
     with pytest.raises(UsageError, match=r'write "end" in double quotes, as in SELECT "end" - start'):
         run.sql("SELECT end - start FROM kernels")
 

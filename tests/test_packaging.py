@@ -54,7 +54,9 @@ def compilers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., 
 @pytest.fixture
 def ziglang(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], None]:
     def there(installed: bool) -> None:
-        monkeypatch.setattr(importlib.util, "find_spec", lambda name: object() if installed and name == "ziglang" else None)
+        monkeypatch.setattr(
+            importlib.util, "find_spec", lambda name: object() if installed and name == "ziglang" else None
+        )
 
     return there
 
@@ -98,7 +100,10 @@ def test_the_compiler_is_the_one_of_python_or_another_on_the_path(
 
 
 def test_a_compiler_that_the_user_names_is_taken_as_it_is(
-    backend: ModuleType, compilers: Callable[..., None], monkeypatch: pytest.MonkeyPatch, built_with: Callable[[], dict[str, str]]
+    backend: ModuleType,
+    compilers: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+    built_with: Callable[[], dict[str, str]],
 ) -> None:
     compilers("gcc")
     monkeypatch.setenv("CC", "ccache clang")
@@ -140,18 +145,25 @@ def test_the_requirement_lets_every_version_of_zig_pass(backend: ModuleType, com
     assert not zig.specifier.contains("0.12.1")
 
 
-def test_setuptools_keeps_the_compiler_of_python(compilers: Callable[..., None], built_with: Callable[[], dict[str, str]]) -> None:
+def test_setuptools_keeps_the_compiler_of_python(
+    compilers: Callable[..., None], built_with: Callable[[], dict[str, str]]
+) -> None:
     compilers("x86_64-linux-gnu-gcc")
     assert built_with() == {}
 
 
-def test_setuptools_is_given_another_compiler(compilers: Callable[..., None], built_with: Callable[[], dict[str, str]]) -> None:
+def test_setuptools_is_given_another_compiler(
+    compilers: Callable[..., None], built_with: Callable[[], dict[str, str]]
+) -> None:
     compilers("clang")
     assert built_with() == {"CC": "clang", "LDSHARED": "clang -shared"}
 
 
 def test_setuptools_is_given_zig(
-    compilers: Callable[..., None], ziglang: Callable[[bool], None], built_with: Callable[[], dict[str, str]], tmp_path: Path
+    compilers: Callable[..., None],
+    ziglang: Callable[[bool], None],
+    built_with: Callable[[], dict[str, str]],
+    tmp_path: Path,
 ) -> None:
     compilers()
     ziglang(True)
@@ -162,7 +174,10 @@ def test_setuptools_is_given_zig(
 
 
 def test_no_compiler_and_no_zig_is_said_in_a_sentence(
-    backend: ModuleType, compilers: Callable[..., None], ziglang: Callable[[bool], None], built_with: Callable[[], dict[str, str]]
+    backend: ModuleType,
+    compilers: Callable[..., None],
+    ziglang: Callable[[bool], None],
+    built_with: Callable[[], dict[str, str]],
 ) -> None:
     compilers()
     ziglang(False)
@@ -304,9 +319,17 @@ def archives(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     sdist = _build(project, "sdist")
     unpacked = tmp_path_factory.mktemp("unpacked")
     with tarfile.open(sdist) as archive:
-        archive.extractall(unpacked, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))  # 3.11.4 and newer
+        archive.extractall(
+            unpacked, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {})
+        )  # 3.11.4 and newer
     (source_folder,) = unpacked.iterdir()
-    gone = source_folder / "build" / f"lib.{sysconfig.get_platform()}-{sys.implementation.cache_tag}" / "alltrace" / "gone.py"
+    gone = (
+        source_folder
+        / "build"
+        / f"lib.{sysconfig.get_platform()}-{sys.implementation.cache_tag}"
+        / "alltrace"
+        / "gone.py"
+    )
     gone.parent.mkdir(parents=True)
     gone.write_text("")  # as an earlier build leaves it
     return sdist, _build(source_folder, "wheel")
@@ -357,7 +380,10 @@ def test_the_wheel_serves_every_python_from_3_11_and_has_all_files(archives: tup
     (facts,) = {name.partition("/")[0] for name in names if ".dist-info/" in name}
     page = f"{facts.removesuffix('.dist-info')}.data/data/share/man/man1/alltrace.1"
     compiled = {f"alltrace/core/{name}.abi3.so" for name in ("intervals", "cython_shared")}
-    meta = {f"{facts}/{name}" for name in ("METADATA", "WHEEL", "RECORD", "entry_points.txt", "top_level.txt", "licenses/LICENSE")}
+    meta = {
+        f"{facts}/{name}"
+        for name in ("METADATA", "WHEEL", "RECORD", "entry_points.txt", "top_level.txt", "licenses/LICENSE")
+    }
     assert names == _SOURCE_FILES | meta | compiled | {page}
     for name in (
         "py.typed",
@@ -367,13 +393,19 @@ def test_the_wheel_serves_every_python_from_3_11_and_has_all_files(archives: tup
         "ui/static/main.js",
     ):
         assert f"alltrace/{name}" in names
-    imported = "import sys; sys.path.insert(0, sys.argv[1]); from alltrace.core import intervals; print(intervals.__file__)"
-    done = subprocess.run([sys.executable, "-I", "-c", imported, str(tmp_path)], check=True, capture_output=True, text=True)
+    imported = (
+        "import sys; sys.path.insert(0, sys.argv[1]); from alltrace.core import intervals; print(intervals.__file__)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", imported, str(tmp_path)], check=True, capture_output=True, text=True
+    )
     assert done.stdout.strip() == str(tmp_path / "alltrace/core/intervals.abi3.so")
 
 
 @pytest.mark.slow
-def test_the_line_that_the_documents_install_a_wheel_with_installs_it(archives: tuple[Path, Path], tmp_path: Path) -> None:
+def test_the_line_that_the_documents_install_a_wheel_with_installs_it(
+    archives: tuple[Path, Path], tmp_path: Path
+) -> None:
     page = (_PROJECT / "docs" / "start.md").read_text(encoding="utf-8")
     (line,) = [line for line in page.splitlines() if line.startswith("pip install") and ".whl" in line]
     shutil.copy(archives[1], tmp_path)
@@ -386,7 +418,10 @@ def test_the_line_that_the_documents_install_a_wheel_with_installs_it(archives: 
     subprocess.run(["bash", "-ec", line], cwd=tmp_path, env=environment, check=True, capture_output=True)
     # the archive has one compiled module, to save time, so nothing is analyzed here
     programs = tmp_path / "env" / "bin"
-    assert "diagnose" in subprocess.run([programs / "alltrace", "--help"], check=True, capture_output=True, text=True).stdout
+    assert (
+        "diagnose"
+        in subprocess.run([programs / "alltrace", "--help"], check=True, capture_output=True, text=True).stdout
+    )
     imported = "import alltrace.core.intervals as i; from alltrace.mcp.skill import skill_text as t; print(i.__file__, t()[:3])"
     done = subprocess.run([programs / "python", "-I", "-c", imported], check=True, capture_output=True, text=True)
     assert str(tmp_path) in done.stdout

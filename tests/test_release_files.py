@@ -80,7 +80,9 @@ def test_shell_in_workflows_is_clean(path, tmp_path):
         # expressions of GitHub stand in the environment of a step, never in its script, where they would be run
         assert "${{" not in script
         (tmp_path / "step.sh").write_text(script, encoding="utf-8")
-        done = subprocess.run([checker, "-s", "bash", tmp_path / "step.sh"], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [checker, "-s", "bash", tmp_path / "step.sh"], capture_output=True, text=True, check=False
+        )
         assert (done.returncode, done.stdout) == (0, "")
 
 
@@ -88,9 +90,13 @@ def test_the_image_is_clean_and_has_a_user_of_its_own():
     linter = shutil.which("hadolint", path=str(Path(sys.executable).parent))
     if not linter:
         pytest.skip("no hadolint for this machine")
-    done = subprocess.run([linter, ROOT / "packaging/container/Dockerfile"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [linter, ROOT / "packaging/container/Dockerfile"], capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stdout) == (0, "")
-    assert re.search(r"^USER 1000$", (ROOT / "packaging/container/Dockerfile").read_text(encoding="utf-8"), re.MULTILINE)
+    assert re.search(
+        r"^USER 1000$", (ROOT / "packaging/container/Dockerfile").read_text(encoding="utf-8"), re.MULTILINE
+    )
 
 
 def test_the_action_judges_a_run_and_writes_the_report(tmp_path):
@@ -106,7 +112,11 @@ def test_the_action_judges_a_run_and_writes_the_report(tmp_path):
     for limit, code in (("step_ns.median <= 1", 1), ("step_ns.median >= 1", 0), ("nonsense", 2), ("", 0)):
         (tmp_path / "budget.toml").write_text(f'limits = ["{limit}"]\n', encoding="utf-8")
         # without a budget, the baseline is the limit
-        names |= {"BUDGET": tmp_path / "budget.toml", "BASELINE": ""} if limit else {"BUDGET": "", "BASELINE": tmp_path / "reports"}
+        names |= (
+            {"BUDGET": tmp_path / "budget.toml", "BASELINE": ""}
+            if limit
+            else {"BUDGET": "", "BASELINE": tmp_path / "reports"}
+        )
         command = ["bash", "-eo", "pipefail", "-c", step["run"]]
         environment = {"PATH": "/usr/bin:/bin", **{k: str(v) for k, v in names.items()}}
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
@@ -135,15 +145,25 @@ def test_what_a_command_asks_a_registry_for_is_recognized():
 
 
 def test_nothing_asks_a_registry_for_the_package_that_it_does_not_have():
-    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "action.yml", *(ROOT / "docs").rglob("*.md"), *WORKFLOWS]
+    pages = [
+        ROOT / "README.md",
+        ROOT / "CONTRIBUTING.md",
+        ROOT / "action.yml",
+        *(ROOT / "docs").rglob("*.md"),
+        *WORKFLOWS,
+    ]
     pages += [path for path in (ROOT / "packaging").rglob("*") if path.is_file()]
     texts = {
         path.name: re.sub(r"\\\n\s*", " ", path.read_text(encoding="utf-8"))
         for path in [*pages, *(ROOT / "examples").rglob("*.md")]
     }
     # an extra of a package that is installed needs no registry to know the package
-    texts["start.md"] = texts["start.md"].replace("Once alltrace is installed, `pip install 'alltrace[mcp]'` adds one", "")
-    texts |= {f"docker {changes}": render("docker", Job(changes)) for changes in ({}, {"image.alltrace": "git+https://x/y"})}
+    texts["start.md"] = texts["start.md"].replace(
+        "Once alltrace is installed, `pip install 'alltrace[mcp]'` adds one", ""
+    )
+    texts |= {
+        f"docker {changes}": render("docker", Job(changes)) for changes in ({}, {"image.alltrace": "git+https://x/y"})
+    }
     assert {name: found for name, text in texts.items() if (found := list(named_of_registries(text)))} == {}
 
 
@@ -156,7 +176,9 @@ def test_the_generated_image_takes_a_wheel_that_is_beside_it():
 
 def test_a_release_cuts_the_changelog_once(tmp_path):
     changelog = tmp_path / "CHANGELOG.md"
-    changelog.write_text("# Changelog\n\n## [Unreleased]\n\n- new\n\n## [1.0.0] - 2029-01-01\n\n- one\n", encoding="utf-8")
+    changelog.write_text(
+        "# Changelog\n\n## [Unreleased]\n\n- new\n\n## [1.0.0] - 2029-01-01\n\n- one\n", encoding="utf-8"
+    )
     assert release.cut("1.1.0", "2030-02-03", changelog)
     assert not release.cut("1.1.0", "2030-02-04", changelog)
     text = changelog.read_text(encoding="utf-8")
@@ -172,14 +194,22 @@ def test_a_release_refuses_what_is_of_another_machine_or_needs_a_newer_glibc(tmp
     x86, arm = release.ARCHITECTURES
     release.check_elf("a.so", elf(62, b"GLIBC_2.2.5 GLIBC_2.17"), x86)
     release.check_elf("a.so", elf(183), arm)
-    for data, said in ((elf(62), "machine 62; expected 183"), (elf(183, b"GLIBC_2.34"), "needs glibc 2.34"), (b"MZ", "no ELF")):
+    for data, said in (
+        (elf(62), "machine 62; expected 183"),
+        (elf(183, b"GLIBC_2.34"), "needs glibc 2.34"),
+        (b"MZ", "no ELF"),
+    ):
         with pytest.raises(SystemExit, match=said):
             release.check_elf("a.so", data, arm)
     sources = {"alltrace/a.py", "alltrace/core/b.pyx"}
     release.check_source({"x/src/alltrace/a.py", "x/src/alltrace/core/b.pyx"}, sources)
     with pytest.raises(SystemExit, match=r"lacks src/alltrace/a\.py and also has src/b\.so"):
         release.check_source({"x/src/alltrace/core/b.pyx", "x/src/b.so"}, sources)
-    built = {**dict.fromkeys(sources, b""), "alltrace/core/b.abi3.so": elf(62), "alltrace/core/cython_shared.abi3.so": elf(62)}
+    built = {
+        **dict.fromkeys(sources, b""),
+        "alltrace/core/b.abi3.so": elf(62),
+        "alltrace/core/cython_shared.abi3.so": elf(62),
+    }
     for name, leave, add, said in (
         ("whole", (), (), None),
         ("old", (), ("alltrace/old.py",), "also has alltrace/old.py"),

@@ -51,7 +51,9 @@ def test_one_answer_for_a_real_report(corpus, tmp_path, monkeypatch):
 def test_one_answer_for_two_processes_at_once(tmp_path):
     """Both find the cache empty and ask in an order of their own."""
     write_run("tiny", tmp_path / "reports", ideal=True)
-    asked = [Question(name, ()) for name in ("breakdown", "stats:nvtx_sum", "collectives", "diagnose", "cuda_gpu_kern_sum")]
+    asked = [
+        Question(name, ()) for name in ("breakdown", "stats:nvtx_sum", "collectives", "diagnose", "cuda_gpu_kern_sum")
+    ]
     answers = two_at_once(asked, str(tmp_path / "reports"), tmp_path, 1)
     assert {len(found) for found in answers.values()} == {2}
     assert not differences(answers)
@@ -79,7 +81,9 @@ def test_what_was_not_imported_is_an_error(tmp_path, monkeypatch, capsys, only):
             if "not imported" in told:
                 assert "name these tables too" in told
                 assert told.count("\n") == 1
-            elif name != "info" and options.get("source") != "inspector":  # files of NCCL Inspector, which no run here has
+            elif (
+                name != "info" and options.get("source") != "inspector"
+            ):  # files of NCCL Inspector, which no run here has
                 answered.add(name)
                 assert json.loads(told)["rows"] == json.loads(by_command(question, str(tmp_path / "whole")))["rows"]
     assert {"kernels": "kernels", "ranges,marks": "stats:nvtx_sum"}[only] in answered

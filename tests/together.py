@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 
-def together(names: str | tuple[str, ...], values: Iterable[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def together(
+    names: str | tuple[str, ...], values: Iterable[Any]
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Runs a test for all values, as `pytest.mark.parametrize` does, but in one test; only for tests without state of their own.
 
     Args:

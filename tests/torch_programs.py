@@ -29,7 +29,9 @@ def main(folder: str) -> None:
         step()
         with torch.profiler.profile(
             activities=[torch.profiler.ProfilerActivity.CPU],
-            schedule=torch.profiler.schedule(wait=1, warmup=1, active=STEPS) if options.pop("scheduled", True) else None,
+            schedule=torch.profiler.schedule(wait=1, warmup=1, active=STEPS)
+            if options.pop("scheduled", True)
+            else None,
             **options,
         ) as profile:
             for _ in range(2 + STEPS):
@@ -89,7 +91,13 @@ def convolutions(torch: Any) -> Any:
     """Convolutions, normalisation and pooling."""
     nn = torch.nn
     model = nn.Sequential(
-        nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(8, 4, 3), nn.Flatten(), nn.LazyLinear(5)
+        nn.Conv2d(3, 8, 3),
+        nn.BatchNorm2d(8),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(8, 4, 3),
+        nn.Flatten(),
+        nn.LazyLinear(5),
     )
     model(torch.randn(2, 3, 16, 16))
     optimizer = torch.optim.Adam(model.parameters())

@@ -15,7 +15,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 COPY = ROOT / "build" / "linetrace"
-TESTS = ["tests/core", "tests/trace/test_intervals.py", "tests/trace/test_nesting.py"]  # the last two ask `intervals.pyx`
+TESTS = [
+    "tests/core",
+    "tests/trace/test_intervals.py",
+    "tests/trace/test_nesting.py",
+]  # the last two ask `intervals.pyx`
 BUILT = ("*.so", "*.c", "__pycache__")
 SETTINGS = """\
 [run]
@@ -70,7 +74,9 @@ def main(tests: list[str]) -> int:
     command += ["-p", "no:cacheprovider", "-q", "-n0", *(str(ROOT / test) for test in tests)]
     # the plugin finds the sources from the folder that they were compiled in
     code = subprocess.run(command, cwd=COPY, env=environment, check=False).returncode
-    subprocess.run([*coverage, "json", "-q", f"--rcfile={settings}", "-o", "lines.json"], cwd=COPY, env=environment, check=True)
+    subprocess.run(
+        [*coverage, "json", "-q", f"--rcfile={settings}", "-o", "lines.json"], cwd=COPY, env=environment, check=True
+    )
     subprocess.run([*coverage, "report", f"--rcfile={settings}"], cwd=COPY, env=environment, check=True)
     return code
 

@@ -20,7 +20,10 @@ FLOOR_PERCENT = 90.0
 def totals(path: Path) -> dict[str, int]:
     """The totals of a report of coverage in JSON."""
     found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))["totals"]
-    return {name: int(found.get(name, 0)) for name in ("covered_lines", "num_statements", "covered_branches", "num_branches")}
+    return {
+        name: int(found.get(name, 0))
+        for name in ("covered_lines", "num_statements", "covered_branches", "num_branches")
+    }
 
 
 def percent(part: int, whole: int) -> float:
@@ -32,7 +35,9 @@ def main() -> int:
     """Print a line for each kind of module and one for all; 1 where all lines together are below the floor."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "coverage.json"
-        made = subprocess.run([sys.executable, "-m", "coverage", "json", "-q", "-o", str(report)], cwd=ROOT, check=False)
+        made = subprocess.run(
+            [sys.executable, "-m", "coverage", "json", "-q", "-o", str(report)], cwd=ROOT, check=False
+        )
         if made.returncode:
             return made.returncode
         parts = {"Python": totals(report)}
@@ -44,7 +49,9 @@ def main() -> int:
         branches = f"{percent(counted['covered_branches'], counted['num_branches']):.1f} % of {counted['num_branches']:,} branches"
         print(f"coverage, {what}: {lines}" + (f", {branches}" if counted["num_branches"] else ""))
     if percent(parts["all"]["covered_lines"], parts["all"]["num_statements"]) < FLOOR_PERCENT:
-        print(f"the tests run fewer than {FLOOR_PERCENT:.0f} % of all lines; `coverage report --show-missing` lists the others")
+        print(
+            f"the tests run fewer than {FLOOR_PERCENT:.0f} % of all lines; `coverage report --show-missing` lists the others"
+        )
         return 1
     return 0
 

@@ -202,7 +202,9 @@ def _option_grid(options: Iterable[Any]) -> str:
 def _recipe(recipe: Question, command: str, told: Collection[str] = ()) -> str:
     from alltrace.trace.columns import by_importance
 
-    reads = f"`{command} RUN` reads {_words(recipe.tables)}" if recipe.tables else f"`{command} RUN` reads the run's facts"
+    reads = (
+        f"`{command} RUN` reads {_words(recipe.tables)}" if recipe.tables else f"`{command} RUN` reads the run's facts"
+    )
     groups = recipe.needs({o.name: o.default for o in recipe.options})
     needed = [f"any of {_words(g)}" if len(g) > 1 else _words(g) for g in groups]
     needs = f"; a rank needs {' and '.join(needed)}" if needed else ""
@@ -243,7 +245,9 @@ def _default(option: Any) -> str:
 def logs_page() -> str:
     """The page of the logs, with its tables of options and columns."""
     text = _OPTIONS.sub(lambda found: _options(found["name"]), (DOCS / "logs.md").read_text(encoding="utf-8"))
-    return _COLUMNS.sub(lambda found: _columns(found["kind"], found["view"], log_columns(found["kind"])[found["view"]]), text)
+    return _COLUMNS.sub(
+        lambda found: _columns(found["kind"], found["view"], log_columns(found["kind"])[found["view"]]), text
+    )
 
 
 def _columns(kind: str, view: str, columns: Sequence[Any]) -> str:
@@ -297,10 +301,13 @@ def capture_scripts_page() -> str:
     from alltrace.capture.scripts.registry import TARGETS
     from alltrace.capture.scripts.settings import SETTINGS
 
-    text = _OPTIONS.sub(lambda found: _options(found["name"]), (DOCS / "capture-scripts.md").read_text(encoding="utf-8"))
+    text = _OPTIONS.sub(
+        lambda found: _options(found["name"]), (DOCS / "capture-scripts.md").read_text(encoding="utf-8")
+    )
     targets = _grid(("target", "what"), [(f"`{t.name}`", t.help) for t in TARGETS])
     settings = _grid(
-        ("setting", "default", "what"), [(f"`{s.name}`", _setting_default(s.default), _setting_doc(s)) for s in SETTINGS]
+        ("setting", "default", "what"),
+        [(f"`{s.name}`", _setting_default(s.default), _setting_doc(s)) for s in SETTINGS],
     )
     text = _TARGETS.sub(lambda found: f"{found[1]}\n{targets}\n{found[2]}", text)
     text = _SETTINGS.sub(lambda found: f"{found[1]}\n{settings}\n{found[2]}", text)
@@ -345,7 +352,9 @@ def verb_options(name: str, groups: Sequence[str] | None = None) -> list[tuple[s
 def _spelled(action: argparse.Action) -> str:
     if isinstance(action.metavar, tuple):
         return f"`{', '.join(action.option_strings)} {' '.join(action.metavar)}`"
-    value = f" {action.metavar or '|'.join(map(str, action.choices or [action.dest.upper()]))}" if action.nargs != 0 else ""
+    value = (
+        f" {action.metavar or '|'.join(map(str, action.choices or [action.dest.upper()]))}" if action.nargs != 0 else ""
+    )
     return f"`{', '.join(action.option_strings)}{value}`" if action.option_strings else f"`{action.metavar}`"
 
 

@@ -73,8 +73,12 @@ def growth_chart(ranks: list[int], stages: Series, powers: dict[str, str]) -> st
     for count in ranks:
         x = x_of(count)
         parts.append(f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP}" y2="{_TOP + _HEIGHT}" stroke="{_GRID}"/>')
-        parts.append(f'<text x="{x:.1f}" y="{_TOP + _HEIGHT + 18}" text-anchor="middle" fill="{_FAINT}">{count:,}</text>')
-    parts.append(f'<text x="{_LEFT + _WIDTH / 2:.1f}" y="{size[1] - 8}" text-anchor="middle" fill="{_FAINT}">ranks</text>')
+        parts.append(
+            f'<text x="{x:.1f}" y="{_TOP + _HEIGHT + 18}" text-anchor="middle" fill="{_FAINT}">{count:,}</text>'
+        )
+    parts.append(
+        f'<text x="{_LEFT + _WIDTH / 2:.1f}" y="{size[1] - 8}" text-anchor="middle" fill="{_FAINT}">ranks</text>'
+    )
     # as steep as work that grows with the ranks and no faster
     begin, end = 10.0**low * 2, 10.0**low * 2 * ranks[-1] / ranks[0]
     parts.append(

@@ -124,9 +124,9 @@ def _recipe_pages(whole: str) -> dict[str, str]:
         title = whole[begin:end].partition("\n")[0].removeprefix("# ")
         folder = _FOLDERS.get(title, "recipes")
         for found in _RECIPE.finditer(whole, begin, end):
-            text = _LINK.sub(lambda link: f"{link['text']}(../{link['path']}{link['anchor'] or ''})", found["text"]).replace(
-                "](#", "](../recipes.md#"
-            )
+            text = _LINK.sub(
+                lambda link: f"{link['text']}(../{link['path']}{link['anchor'] or ''})", found["text"]
+            ).replace("](#", "](../recipes.md#")
             made[f"{folder}/{found['name']}.md"] = f"# `{found['name']}`\n{text}"
     return made
 

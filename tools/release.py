@@ -56,7 +56,9 @@ ARCHITECTURES = (Architecture("x86_64", 62), Architecture("aarch64", 183))
 def main(arguments: list[str] | None = None) -> int:
     """Build, look at and try a release."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--output", type=Path, default=ROOT / "dist", help="the folder; what is in it is removed; default: dist")
+    parser.add_argument(
+        "--output", type=Path, default=ROOT / "dist", help="the folder; what is in it is removed; default: dist"
+    )
     parser.add_argument("--skip-image", action="store_true", help="do not build the container image")
     given = parser.parse_args(arguments)
     version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
@@ -119,7 +121,9 @@ def compiling_for(architecture: Architecture) -> dict[str, str]:
 def _built(tree: Path, hook: str, output: Path, variables: dict[str, str], *options: str) -> str:
     """The name of the file that a hook of the build backend writes."""
     command = [sys.executable, "-c", _BUILD, hook, str(output), *options]
-    done = subprocess.run(command, cwd=tree, env={**os.environ, **variables}, check=False, capture_output=True, text=True)
+    done = subprocess.run(
+        command, cwd=tree, env={**os.environ, **variables}, check=False, capture_output=True, text=True
+    )
     if done.returncode:
         raise SystemExit(f"{hook} failed:\n{done.stdout[-2000:]}{done.stderr[-4000:]}")
     return done.stdout.split()[-1]
@@ -134,7 +138,11 @@ def _committed_sources() -> set[str]:
 def check_source(names: Iterable[str], sources: set[str]) -> None:
     """Whether a source archive has all files of the package, and none that were built; SystemExit if not."""
     held = {name.partition("/")[2] for name in names}
-    _refuse("the source archive", {f"src/{name}" for name in sources} - held, {n for n in held if n.endswith((".so", ".pyc"))})
+    _refuse(
+        "the source archive",
+        {f"src/{name}" for name in sources} - held,
+        {n for n in held if n.endswith((".so", ".pyc"))},
+    )
 
 
 def check_wheel(wheel: Path, architecture: Architecture, sources: set[str]) -> None:
@@ -155,14 +163,18 @@ def check_elf(what: str, data: bytes, architecture: Architecture) -> None:
         raise SystemExit(f"{what} is no ELF file")
     machine = int.from_bytes(data[18:20], "little")
     if machine != architecture.machine:
-        raise SystemExit(f"{what} is of machine {machine}; expected {architecture.machine}, which is {architecture.name}")
+        raise SystemExit(
+            f"{what} is of machine {machine}; expected {architecture.machine}, which is {architecture.name}"
+        )
     newest = max((int(number) for number in _NEEDED.findall(data)), default=0)
     if newest > _GLIBC:
         raise SystemExit(f"{what} needs glibc 2.{newest}; expected 2.{_GLIBC} or older")
 
 
 def _refuse(what: str, missing: set[str], surplus: set[str]) -> None:
-    problems = [f"{word} {', '.join(sorted(names)[:5])}" for word, names in (("lacks", missing), ("also has", surplus)) if names]
+    problems = [
+        f"{word} {', '.join(sorted(names)[:5])}" for word, names in (("lacks", missing), ("also has", surplus)) if names
+    ]
     if problems:
         raise SystemExit(f"{what} {' and '.join(problems)}")
 
@@ -181,7 +193,9 @@ def tried(archives: list[Path], *, image: bool) -> list[str]:
     docker = shutil.which("docker") or shutil.which("podman")
     if docker is None or subprocess.run([docker, "info"], capture_output=True, check=False).returncode:
         return [*not_tried, "the container image, since no container daemon answers"]
-    subprocess.run([docker, "build", "-f", "packaging/container/Dockerfile", "-t", "alltrace", "."], cwd=ROOT, check=True)
+    subprocess.run(
+        [docker, "build", "-f", "packaging/container/Dockerfile", "-t", "alltrace", "."], cwd=ROOT, check=True
+    )
     subprocess.run([docker, "run", "--rm", "alltrace", "--version"], check=True)
     return not_tried
 
@@ -190,7 +204,9 @@ def try_wheel(wheel: Path, folder: Path) -> None:
     """Install a wheel into an environment of its own and run the demo there."""
     venv.create(folder / "env", with_pip=True)
     programs = folder / "env" / "bin"
-    subprocess.run([str(programs / "pip"), "install", "--quiet", "--disable-pip-version-check", f"{wheel}[ui]"], check=True)
+    subprocess.run(
+        [str(programs / "pip"), "install", "--quiet", "--disable-pip-version-check", f"{wheel}[ui]"], check=True
+    )
     demo = [str(programs / "alltrace"), "demo", "--output", str(folder / "demo"), "--ranks", "2"]
     subprocess.run(demo, check=True, stdout=subprocess.DEVNULL, cwd=folder)
 

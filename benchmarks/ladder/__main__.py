@@ -137,12 +137,20 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.ladder", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--only", action="append", metavar="CAUSE", help=f"of {', '.join(c.name for c in CAUSES)}; can be repeated")
-    parser.add_argument("--steps", type=_positive, default=20, help="steps that are timed and recorded; default: %(default)s")
-    parser.add_argument("--rounds", type=_positive, default=3, help="timings of each side, in turn; default: %(default)s")
+    parser.add_argument(
+        "--only", action="append", metavar="CAUSE", help=f"of {', '.join(c.name for c in CAUSES)}; can be repeated"
+    )
+    parser.add_argument(
+        "--steps", type=_positive, default=20, help="steps that are timed and recorded; default: %(default)s"
+    )
+    parser.add_argument(
+        "--rounds", type=_positive, default=3, help="timings of each side, in turn; default: %(default)s"
+    )
     parser.add_argument("--device", choices=("cpu", "cuda"), help="default: a GPU where there is one")
     python = os.environ.get("ALLTRACE_TORCH_PYTHON") or sys.executable
-    parser.add_argument("--python", default=python, help="a Python that has PyTorch; default: ALLTRACE_TORCH_PYTHON, then this one")
+    parser.add_argument(
+        "--python", default=python, help="a Python that has PyTorch; default: ALLTRACE_TORCH_PYTHON, then this one"
+    )
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the reports there")
     parser.add_argument("--output", type=Path, metavar="FILE", help="write the table there; default: standard output")
     return parser

@@ -67,7 +67,9 @@ class Cause:
     def switch(self) -> str:
         """The setting that differs, with its values: `pinned: False to True`."""
         slow, fast = asdict(self.slow), asdict(self.fast)
-        return ", ".join(f"{f.name}: {slow[f.name]} to {fast[f.name]}" for f in fields(Settings) if slow[f.name] != fast[f.name])
+        return ", ".join(
+            f"{f.name}: {slow[f.name]} to {fast[f.name]}" for f in fields(Settings) if slow[f.name] != fast[f.name]
+        )
 
 
 def _several() -> int:
@@ -88,7 +90,9 @@ CAUSES = (
     Cause("sync-each-step", replace(_USUAL, reads=True), _USUAL, ("sync",)),
     Cause("cuda-graph", _TINY, replace(_TINY, graph=True), ("launch-bound", "small-kernels"), needs_cuda=True),
     Cause("compile", _TINY, replace(_TINY, compiled=True), ("launch-bound", "small-kernels", "fusion")),
-    Cause("tf32", replace(_USUAL, precision="fp32"), replace(_USUAL, precision="tf32"), ("precision",), needs_cuda=True),
+    Cause(
+        "tf32", replace(_USUAL, precision="fp32"), replace(_USUAL, precision="tf32"), ("precision",), needs_cuda=True
+    ),
     Cause("bf16", replace(_USUAL, precision="fp32"), _USUAL, ("precision",)),
     Cause("attention", replace(_USUAL, fused_attention=False), _USUAL, ("attention",)),
     Cause("allocator", replace(_USUAL, empties_cache=True), _USUAL, ("allocation",), needs_cuda=True),

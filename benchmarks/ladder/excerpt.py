@@ -26,7 +26,9 @@ def excerpt(trace: dict[str, Any], first: int, end: int) -> dict[str, Any]:
     steps = {e["name"]: e for e in events if e.get("cat") == "user_annotation" and e["name"].startswith(_STEP)}
     chosen = [steps.get(f"{_STEP}{number}") for number in range(first, end)]
     if not chosen or None in chosen:
-        raise UsageError(f"--steps {first}:{end}: the trace has {', '.join(sorted(steps)) or 'no steps'}; name some of these")
+        raise UsageError(
+            f"--steps {first}:{end}: the trace has {', '.join(sorted(steps)) or 'no steps'}; name some of these"
+        )
     spans = [s for s in chosen if s is not None]
     begin, until = spans[0]["ts"], max(s["ts"] + s["dur"] for s in spans)
     complete = [e for e in events if e["ph"] == "X" and e.get("cat") not in _LEFT_OUT]

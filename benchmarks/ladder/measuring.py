@@ -57,7 +57,9 @@ def find_torch(python: str) -> Torch:
     try:
         done = subprocess.run([python, "-c", _PROBE], capture_output=True, text=True, check=False)
     except OSError as error:
-        raise UsageError(f"--python: {python} cannot be started: {error.strerror}; name a Python that has PyTorch") from error
+        raise UsageError(
+            f"--python: {python} cannot be started: {error.strerror}; name a Python that has PyTorch"
+        ) from error
     if done.returncode:
         raise UsageError(
             f"--python: {python} cannot import torch ({_last_line(done.stderr)}); name one that can, or set ALLTRACE_TORCH_PYTHON"
@@ -150,7 +152,9 @@ class Bench:
             return float(json.loads(said)["step_ns"])
         except (ValueError, TypeError, KeyError) as error:
             self.close()
-            raise TrainingError(f"the training ended without the time of a step; its last words: {_last_line(said)}") from error
+            raise TrainingError(
+                f"the training ended without the time of a step; its last words: {_last_line(said)}"
+            ) from error
         except BaseException:
             self.close()
             raise
@@ -162,14 +166,28 @@ class Bench:
             TrainingError: The training or the profiler ended with an error.
         """
         window = f"{self.warmup}:{self.warmup + self.steps}"
-        wrapper = [sys.executable, "-m", "alltrace.cli.main", "capture", "exec", "--profiler", profiler, "--steps", window]
+        wrapper = [
+            sys.executable,
+            "-m",
+            "alltrace.cli.main",
+            "capture",
+            "exec",
+            "--profiler",
+            profiler,
+            "--steps",
+            window,
+        ]
         if profiler == "nsys":
             wrapper += ["--trace", "cuda,nvtx,osrt"]
         command = [*wrapper, "--strict", "--force", "--job", "ladder", "--output", str(folder), "--", *self._command()]
         with self._neighbour() if settings.neighbour else nullcontext():
-            done = subprocess.run(command, input=_line(settings), capture_output=True, text=True, env=_environment(), check=False)
+            done = subprocess.run(
+                command, input=_line(settings), capture_output=True, text=True, env=_environment(), check=False
+            )
         if done.returncode:
-            raise TrainingError(f"the training recorded with {profiler} ended with {done.returncode}: {_last_line(done.stderr)}")
+            raise TrainingError(
+                f"the training recorded with {profiler} ended with {done.returncode}: {_last_line(done.stderr)}"
+            )
 
     def _command(self) -> list[str]:
         numbers = ["--device", self.device, "--warmup", str(self.warmup), "--steps", str(self.steps)]
@@ -194,7 +212,9 @@ class _Trainer:
     def __init__(self, command: Sequence[str]) -> None:
         self._errors = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 - open for as long as the process
         pipe = subprocess.PIPE
-        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=self._errors, text=True, env=_environment())
+        self._process = subprocess.Popen(
+            command, stdin=pipe, stdout=pipe, stderr=self._errors, text=True, env=_environment()
+        )
 
     def answer(self, line: str) -> str:
         """What it answers to a line; empty if it has ended.

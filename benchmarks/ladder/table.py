@@ -76,7 +76,11 @@ def rows(one: Measured) -> list[str]:
         finding = of_the_right_kind(one, profiler)
         loss = finding.share_text() if finding else "none"
         cells = [one.cause.name, one.cause.switch, slow, fast, gained, profiler, recorded]
-        cells += [first, kinds, loss, "yes" if right(one, profiler) else "no"] if one.judged else ["", kinds, "", "needs a GPU"]
+        cells += (
+            [first, kinds, loss, "yes" if right(one, profiler) else "no"]
+            if one.judged
+            else ["", kinds, "", "needs a GPU"]
+        )
         lines.append("| " + " | ".join(cells) + " |")
     return lines
 

@@ -30,7 +30,9 @@ def strip(source: Path, target: Path) -> None:
     """Copy the tables in `KEPT`; of the machine its name, of the metadata the versions."""
     with closing(sqlite3.connect(target)) as made:
         made.execute("ATTACH ? AS whole", (str(source),))
-        for name, statement in made.execute("SELECT name, sql FROM whole.sqlite_master WHERE type = 'table'").fetchall():
+        for name, statement in made.execute(
+            "SELECT name, sql FROM whole.sqlite_master WHERE type = 'table'"
+        ).fetchall():
             if name not in KEPT:
                 continue
             made.execute(statement)

@@ -48,7 +48,9 @@ class Plan:
 
 def lacking(plan: Plan) -> str | None:
     """The program that is not installed; None if all are."""
-    return next((p for p in (f"mpicc.{plan.implementation}", _LAUNCH[plan.implementation][0]) if shutil.which(p) is None), None)
+    return next(
+        (p for p in (f"mpicc.{plan.implementation}", _LAUNCH[plan.implementation][0]) if shutil.which(p) is None), None
+    )
 
 
 def record(plan: Plan, folder: Path, nsys: Path, attempts: int = 3) -> None:
@@ -81,14 +83,21 @@ def _recorded(plan: Plan, folder: Path, program: Path, nsys: Path) -> bool:
     started = time.monotonic()
     try:
         with (folder / "output.txt").open("w") as output:
-            process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env={**os.environ, _MARK: mark})
+            process = subprocess.Popen(
+                command, stdout=output, stderr=subprocess.STDOUT, env={**os.environ, _MARK: mark}
+            )
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(_LIMIT_S)
     finally:
         for one in busy:
             one.kill()
         _end_marked(mark)
-    facts = {**asdict(plan), "load_before": load_before, "load_after": os.getloadavg()[0], "wall_s": time.monotonic() - started}
+    facts = {
+        **asdict(plan),
+        "load_before": load_before,
+        "load_after": os.getloadavg()[0],
+        "wall_s": time.monotonic() - started,
+    }
     reports = sorted(folder.glob("rank*.nsys-rep"))
     if process.returncode or len(reports) < plan.ranks or len(list(folder.glob("record.*.json"))) < plan.ranks:
         return False

@@ -110,7 +110,11 @@ def _clock_error_ns(numbers: dict[int, dict[int, int]], records: dict[int, Recor
     ahead = []
     for rank, found in numbers.items():
         calls = records[rank].calls
-        ahead.append(int(np.median([start - calls[number].start_ns for start, number in found.items() if calls[number].start_ns])))
+        ahead.append(
+            int(
+                np.median([start - calls[number].start_ns for start, number in found.items() if calls[number].start_ns])
+            )
+        )
     return max(ahead) - min(ahead)
 
 
@@ -146,7 +150,9 @@ def scored(folder: Path, run_folder: Path) -> Score:
     subsets = {g for parts in halves.values() for g in parts}
     score.wrong = sum(1 for g in found.groups if g not in planted and g not in subsets and len(g) > 1 and g & members)
     for instance in truth:
-        score.parts[part_of(instance), instance.kind].add(_judged(instance, found, whole, len(halves.get(instance.key, []))))
+        score.parts[part_of(instance), instance.kind].add(
+            _judged(instance, found, whole, len(halves.get(instance.key, [])))
+        )
     return score
 
 

@@ -138,7 +138,9 @@ class Instance:
             return False
         always, ever = self._held_bytes
         size = message_bytes(self.members[rank], self.ranks) or ever
-        return always < size <= ever and self._end_ns(rank) >= self.members[self.ranks[1]].start_ns >= self._begin_ns(rank)
+        return always < size <= ever and self._end_ns(rank) >= self.members[self.ranks[1]].start_ns >= self._begin_ns(
+            rank
+        )
 
     @property
     def _held_bytes(self) -> tuple[int, int]:
@@ -263,13 +265,19 @@ def _transfers(record: Record, place: int, call: Call) -> list[tuple[Call, Call]
         return [(call, call)]
     if not call.name.endswith("_init"):
         return [(call, _waiting(record, place, call))]
-    starts = [(n, c) for n, c in enumerate(record.calls) if c.name.startswith("MPI_Start") and call.requests[0] in c.requests]
+    starts = [
+        (n, c) for n, c in enumerate(record.calls) if c.name.startswith("MPI_Start") and call.requests[0] in c.requests
+    ]
     return [(start, _waiting(record, n, call)) for n, start in starts]
 
 
 def _waiting(record: Record, place: int, call: Call) -> Call:
     """The call after `place` in which a rank waits for the request of `call`."""
-    later = (c for c in record.calls[place + 1 :] if c.name.startswith(("MPI_Wait", "MPI_Test")) and call.requests[0] in c.requests)
+    later = (
+        c
+        for c in record.calls[place + 1 :]
+        if c.name.startswith(("MPI_Wait", "MPI_Test")) and call.requests[0] in c.requests
+    )
     return next(later)
 
 

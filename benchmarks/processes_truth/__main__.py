@@ -33,7 +33,9 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.processes_truth", description=__doc__)
     names = [cause.name for cause in CAUSES]
     parser.add_argument("--causes", nargs="+", choices=names, default=names, help="default: all")
-    parser.add_argument("--programs", nargs="+", choices=tuple(_PROFILERS), default=list(_PROFILERS), help="default: both")
+    parser.add_argument(
+        "--programs", nargs="+", choices=tuple(_PROFILERS), default=list(_PROFILERS), help="default: both"
+    )
     parser.add_argument("--only-times", action="store_true", help="record nothing")
     python = os.environ.get("ALLTRACE_TORCH_PYTHON", sys.executable)
     parser.add_argument(
@@ -45,8 +47,12 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--most", type=int, default=10, help="most pairs of blocks (default: 10)")
     parser.add_argument("--seed", type=int, default=1, help="of the order of blocks (default: 1)")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep times and recordings there")
-    parser.add_argument("--write", type=Path, metavar="PAGE", help="write the tables into this page, such as docs/accuracy.md")
-    parser.add_argument("--pack", type=Path, metavar="FOLDER", help="also write the first recording of each cause there, scrubbed")
+    parser.add_argument(
+        "--write", type=Path, metavar="PAGE", help="write the tables into this page, such as docs/accuracy.md"
+    )
+    parser.add_argument(
+        "--pack", type=Path, metavar="FOLDER", help="also write the first recording of each cause there, scrubbed"
+    )
     return parser.parse_args()
 
 

@@ -46,5 +46,7 @@ CAUSES = (
     Cause("memory-pressure", "the memory of rank 3 does not hold what it reads", (3,), ("data-stall", *_HOST), "memory"),
 )  # fmt: skip
 
-LEFT_OUT = {"slow-link-latency": "the kernel has no netem, and gloo's peers connect to addresses of their own, past any relay"}
+LEFT_OUT = {
+    "slow-link-latency": "the kernel has no netem, and gloo's peers connect to addresses of their own, past any relay"
+}
 """Causes that are not measured, and why."""

@@ -55,7 +55,10 @@ def link() -> Iterator[None]:
     with ExitStack() as stack:
         for begin, end in (
             (["ip", "netns", "add", _SPACE], ["ip", "netns", "del", _SPACE]),
-            (["ip", "link", "add", LINK, "type", "veth", "peer", "name", _PEER, "netns", _SPACE], ["ip", "link", "del", LINK]),
+            (
+                ["ip", "link", "add", LINK, "type", "veth", "peer", "name", _PEER, "netns", _SPACE],
+                ["ip", "link", "del", LINK],
+            ),
         ):
             subprocess.run(begin, check=True, capture_output=True)
             stack.callback(subprocess.run, end, capture_output=True, check=False)

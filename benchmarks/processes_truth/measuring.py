@@ -111,7 +111,16 @@ class Program:
         if self.name == "mpi":
             return [*_LAUNCH, *ranks]
         address = ADDRESS if cause.needs == "link" else "127.0.0.1"
-        where = ["--nnodes", "1", "--nproc-per-node", str(RANKS), "--master-addr", address, "--master-port", str(_free_port())]
+        where = [
+            "--nnodes",
+            "1",
+            "--nproc-per-node",
+            str(RANKS),
+            "--master-addr",
+            address,
+            "--master-port",
+            str(_free_port()),
+        ]
         return [self.python, "-m", "torch.distributed.run", *where, "--no-python", *ranks]
 
     def _compiled(self) -> Path:
@@ -119,7 +128,18 @@ class Program:
         if not target.is_file():
             self.folder.mkdir(parents=True, exist_ok=True)
             ranges = locate("nsys").resolve().parent / "nvtx/include"
-            command = ["mpicc", "-O1", "-pthread", "-rdynamic", f"-I{ranges}", "-o", str(target), str(SOURCE), "-lm", "-ldl"]
+            command = [
+                "mpicc",
+                "-O1",
+                "-pthread",
+                "-rdynamic",
+                f"-I{ranges}",
+                "-o",
+                str(target),
+                str(SOURCE),
+                "-lm",
+                "-ldl",
+            ]
             subprocess.run(command, check=True)
         return target
 
@@ -145,7 +165,17 @@ def record(program: Program, cause: Cause, profiler: str, steps: int, folder: Pa
         ProgramError: The program or the profiler ended with an error.
     """
     reports = folder / profiler
-    wrapper = [sys.executable, "-m", "alltrace.cli.main", "capture", "exec", "--profiler", profiler, "--strict", "--force"]
+    wrapper = [
+        sys.executable,
+        "-m",
+        "alltrace.cli.main",
+        "capture",
+        "exec",
+        "--profiler",
+        profiler,
+        "--strict",
+        "--force",
+    ]
     if profiler == "nsys":
         wrapper += ["--trace", "mpi,nvtx"]
     if program.name == "torch":
@@ -170,15 +200,21 @@ def _run(program: Program, cause: Cause, command: Sequence[str], output: Path) -
         environment = {**os.environ, **variables, "TRUTH_DISK": str(output.parent)}
         path = [str(ROOT), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
         environment |= {"PYTHONPATH": os.pathsep.join(p for p in path if p), "OMP_NUM_THREADS": "1"}
-        with subprocess.Popen(program.launch(cause, command), stdout=file, stderr=subprocess.STDOUT, env=environment) as process:
+        with subprocess.Popen(
+            program.launch(cause, command), stdout=file, stderr=subprocess.STDOUT, env=environment
+        ) as process:
             try:
                 code = process.wait(_LIMIT_S)
             except subprocess.TimeoutExpired:
                 process.terminate()
-                raise ProgramError(f"{program.name}, {cause.name}: not ended after {_LIMIT_S} s; see {output}") from None
+                raise ProgramError(
+                    f"{program.name}, {cause.name}: not ended after {_LIMIT_S} s; see {output}"
+                ) from None
     if code:
         lines = [line for line in output.read_text(encoding="utf-8").splitlines() if line.strip()]
-        raise ProgramError(f"{program.name}, {cause.name}: ended with {code}: {lines[-1] if lines else 'no message'}; see {output}")
+        raise ProgramError(
+            f"{program.name}, {cause.name}: ended with {code}: {lines[-1] if lines else 'no message'}; see {output}"
+        )
 
 
 def _free_port() -> int:

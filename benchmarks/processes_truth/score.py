@@ -68,11 +68,24 @@ class Scored:
         loss = "unknown" if self.loss_share is None else percent(self.loss_share)
         ranks = ", ".join(map(str, self.ranks)) or "none"
         right = "yes" if self.culprit_right else "kind only" if self.kind_right else "no"
-        cells = (self.program, f"`{self.cause.name}`", gained, first, ranks, loss, right, "yes" if self.loss_right else "no")
+        cells = (
+            self.program,
+            f"`{self.cause.name}`",
+            gained,
+            first,
+            ranks,
+            loss,
+            right,
+            "yes" if self.loss_right else "no",
+        )
         return f"| {' | '.join(cells)} |"
 
 
-HEAD = "| program | cause | gained | first finding | culprits | loss | kind and culprits right | loss right |\n" + "|---" * 8 + "|"
+HEAD = (
+    "| program | cause | gained | first finding | culprits | loss | kind and culprits right | loss right |\n"
+    + "|---" * 8
+    + "|"
+)
 
 
 def score(program: str, cause: Cause, gain: Gain, reports: Path, cache: Path) -> Scored:

@@ -59,7 +59,9 @@ class Changing:
         self._stall_ns = sum(int(cause.amount_in(step)) for cause in causes["device-stall"])
         self._until_stall = (31 * step + 7 * self._rank) % (8 * self._program.layers * self._program.micro)
         length = self._lengths[step] if self._lengths else 1.0
-        length *= math.prod(c.amount for c in causes["imbalance"] if c.variant.startswith(SEQUENCES) and self._turn(c, step))
+        length *= math.prod(
+            c.amount for c in causes["imbalance"] if c.variant.startswith(SEQUENCES) and self._turn(c, step)
+        )
         self.more = defaultdict(float)
         self.layers = program.layers
         self.other_kernels = None
@@ -70,7 +72,9 @@ class Changing:
                 self.more["*"] += cause.amount_in(step) - 1
             else:
                 causes["leak"].append(cause)
-        self.work = {part: length * length if part == "attention" else length for part in OF_TOKENS} if length != 1 else {}
+        self.work = (
+            {part: length * length if part == "attention" else length for part in OF_TOKENS} if length != 1 else {}
+        )
         if program.tokens:
             self.work["expert"] = self.work.get("expert", 1.0) * program.tokens[self._rank]
         for cause in causes["imbalance"]:

@@ -113,7 +113,11 @@ def _groups(grid: Grid, family: str, *, batched: bool) -> list[tuple[str, tuple[
             groups += [("ep", members[i : i + grid.ep]) for i in range(0, len(members), grid.ep)]
     for stage in range(grid.pp - 1):
         for role in ("exchange",) if batched else ("forward", "backward"):
-            groups += [(role, (rank, rank + grid.dp * grid.cp * grid.tp)) for rank, place in places.items() if place[3] == stage]
+            groups += [
+                (role, (rank, rank + grid.dp * grid.cp * grid.tp))
+                for rank, place in places.items()
+                if place[3] == stage
+            ]
     if family in ("fsdp", "hybrid") or (family == "zero"):
         groups.append(("norm", tuple(range(grid.ranks))))
     elif grid.tp * grid.pp > 1:
@@ -121,10 +125,22 @@ def _groups(grid: Grid, family: str, *, batched: bool) -> list[tuple[str, tuple[
     return groups
 
 
-def _communicators(chance: random.Random, grid: Grid, family: str, *, batched: bool = False) -> tuple[Communicator, ...]:
+def _communicators(
+    chance: random.Random, grid: Grid, family: str, *, batched: bool = False
+) -> tuple[Communicator, ...]:
     inside, across = chance.choice((40.0, 120.0, 230.0, 370.0)), chance.choice((3.0, 10.0, 22.0, 45.0, 90.0))
     inside = max(inside, across)
-    streams = {"tp": 20, "cp": 24, "dp": 28, "shard": 28, "replicate": 32, "ep": 36, "forward": 40, "backward": 44, "norm": 48}
+    streams = {
+        "tp": 20,
+        "cp": 24,
+        "dp": 28,
+        "shard": 28,
+        "replicate": 32,
+        "ep": 36,
+        "forward": 40,
+        "backward": 44,
+        "norm": 48,
+    }
     streams["exchange"] = 40
     if chance.random() < 0.3:  # some frameworks have one stream for all that is not tensor-parallel
         streams |= {"norm": 28, "ep": 28}
@@ -261,7 +277,11 @@ def draw_program(
         hybrid=family == "hybrid",
         mpi=family == "mpi",
         staged=chance.random() < 0.4,
-        style="vision" if family == "vision" else "compiled" if "recompilation" in kinds else chance.choice(transformers),
+        style="vision"
+        if family == "vision"
+        else "compiled"
+        if "recompilation" in kinds
+        else chance.choice(transformers),
         layers=layers,
         micro=micro,
         steps=steps,
@@ -307,7 +327,11 @@ def _culprits(chance: random.Random, program: Program, kind: str) -> tuple[str, 
         host = chance.randrange(grid.hosts)
         return "", tuple(r for r in range(grid.ranks) if grid.host_of(r) == host)
     if kind == "imbalance":
-        variants = ["static", "rotating", "launches"] + ["expert"] * 3 * (grid.ep > 1) + ["sequence"] * (program.style != "vision")
+        variants = (
+            ["static", "rotating", "launches"]
+            + ["expert"] * 3 * (grid.ep > 1)
+            + ["sequence"] * (program.style != "vision")
+        )
         variant = chance.choice(variants)
         return variant, tuple(range(grid.ranks)) if variant == "rotating" else same_data
     variants = {
@@ -349,7 +373,9 @@ def _link_cause(chance: random.Random, program: Program, kind: str) -> Cause | N
     return Cause(kind, "nic" if across else "nvlink", (rank,), 1.0, steps, index)
 
 
-def _per_step(program: Program, lowered: Lowered, ranks: tuple[int, ...], communicators: set[int]) -> tuple[float, float, float]:
+def _per_step(
+    program: Program, lowered: Lowered, ranks: tuple[int, ...], communicators: set[int]
+) -> tuple[float, float, float]:
     """Mean of a step of the first rank: time of kernels, of transfers of some communicators, number of launches."""
     rank = ranks[0] if ranks else 0
     compute = transfers = launches = 0.0
@@ -409,7 +435,9 @@ def _cause(
         "sync": visits / (2 if variant == "item" else 1),
     }
     slope = slopes.get(kind, acts)
-    start = {"slow launches": (step_ns / launches - program.call_ns) / program.gap_ns, "slow workers": step_ns}.get(variant)
+    start = {"slow launches": (step_ns / launches - program.call_ns) / program.gap_ns, "slow workers": step_ns}.get(
+        variant
+    )
     if start is None:
         start = 1.0 if kind in ("straggler", "slow-host", "missing-rank", "imbalance") else 0.0
     return Cause(kind, variant, ranks, start + extra / slope, steps), slope
@@ -459,7 +487,9 @@ def _tuned(program: Program, cause: Cause, slope: float, share: float, clean_ns:
         if 0.6 * share <= cost <= 1.6 * share:
             break
         if with_it - without < 0.1 * without * share / (1 - share) and cause.amount > least:  # hidden: hosts run ahead
-            cause = replace(cause, amount=min(least + 2 * (cause.amount - least), _most(program, cause, without / steps)))
+            cause = replace(
+                cause, amount=min(least + 2 * (cause.amount - least), _most(program, cause, without / steps))
+            )
             continue
         missing = (without * share / (1 - share) - (with_it - without)) / steps
         amount = cause.amount + missing / slope
@@ -487,13 +517,18 @@ def plant(seed: int, kind: str | None = None) -> Program:
     kinds = [kind] if kind else list(chance.sample(KINDS, chance.choices((0, 1, 2, 3), (10, 65, 17, 8))[0]))
     kinds = [k for k in kinds if k != "none"]
     if "missing-rank" in kinds:
-        kinds = ["missing-rank", *(k for k in kinds if k not in ("missing-rank", "straggler", "slow-host", "imbalance"))]
+        kinds = [
+            "missing-rank",
+            *(k for k in kinds if k not in ("missing-rank", "straggler", "slow-host", "imbalance")),
+        ]
     program = draw_program(chance, seed, kinds)
     lowered = Lowered(program)
     clean_ns = measure(program) if kinds else 0
     made: list[Cause] = []
     for name in kinds:
-        share = max(_log_uniform(chance, LEAST * 1.2, MOST), _log_uniform(chance, LEAST * 1.2, MOST) * (chance.random() < 0.5))
+        share = max(
+            _log_uniform(chance, LEAST * 1.2, MOST), _log_uniform(chance, LEAST * 1.2, MOST) * (chance.random() < 0.5)
+        )
         cause = cause_of_share(chance, program, name, share, lowered, clean_ns)
         if cause is not None:
             made.append(cause)

@@ -41,7 +41,9 @@ def _lengths(chance: random.Random, program: Program, *, each: bool) -> tuple[tu
     """Lengths of sequences in each step, of all ranks or of each place in data parallelism; 8 to 25 % about the usual one."""
     spread = chance.uniform(0.08, 0.25)
     places = program.grid.dp if each else 1
-    return tuple(tuple(min(2.0, max(0.4, chance.gauss(1, spread))) for _ in range(program.steps)) for _ in range(places))
+    return tuple(
+        tuple(min(2.0, max(0.4, chance.gauss(1, spread))) for _ in range(program.steps)) for _ in range(places)
+    )
 
 
 def _slower_devices(chance: random.Random, program: Program) -> tuple[int, ...]:

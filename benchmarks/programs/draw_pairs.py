@@ -29,7 +29,11 @@ _FAMILIES = {
     "exposed-communication": ("ddp", "fsdp", "hybrid", "zero", "tensor"),
     "": ("tensor", "pipeline", "fsdp", "ddp", "zero", "experts"),
 }
-_VARIANTS = {"data-stall": ("slow workers", "host loads"), "host-pause": ("descheduled",), "allocation": ("cudaMalloc", "cudaFree")}
+_VARIANTS = {
+    "data-stall": ("slow workers", "host loads"),
+    "host-pause": ("descheduled",),
+    "allocation": ("cudaMalloc", "cudaFree"),
+}
 _DRAWS = 8
 _HIDDEN = 0.1
 LEAST_ALONE = 0.015
@@ -134,7 +138,9 @@ def draw_pair(seed: int, *, ideal: bool = False) -> tuple[Program, Gains]:
         program = as_ideal(program)
         gains = gains_of(program)
     if hides(gains):
-        gains = replace(gains, traceless=not all(leaves_a_trace(program, place) for place in range(len(program.causes))))
+        gains = replace(
+            gains, traceless=not all(leaves_a_trace(program, place) for place in range(len(program.causes)))
+        )
     return program, gains
 
 

@@ -61,7 +61,9 @@ def with_uneven_peers(chance: random.Random, program: Program) -> Program:
     spread = chance.uniform(0.003, 0.015)
     if grid.dp == 1 or program.style == "vision" or chance.random() < 0.5:
         return program
-    return replace(program, lengths=tuple(tuple(chance.gauss(1, spread) for _ in range(program.steps)) for _ in range(grid.dp)))
+    return replace(
+        program, lengths=tuple(tuple(chance.gauss(1, spread) for _ in range(program.steps)) for _ in range(grid.dp))
+    )
 
 
 def with_barrier(chance: random.Random, program: Program) -> Program:

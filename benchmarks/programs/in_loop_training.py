@@ -68,7 +68,9 @@ def main() -> None:
     blocks = plan["blocks"]
     costs: list[list[float]] = [[], [], []]  # with the report, without, without
     durations: list[list[float]] = [[], [], []]
-    report = step_report(plan["every"], store=LoopbackStore(port), record=plan["record"], rank=rank, world=ranks, say=lines.append)
+    report = step_report(
+        plan["every"], store=LoopbackStore(port), record=plan["record"], rank=rank, world=ranks, say=lines.append
+    )
     nothing = contextlib.nullcontext()
     cpu_before = 0.0
     meeting.meet(-1)

@@ -20,7 +20,14 @@ SCATTERS = (1.0, 3.0, 10.0)
 PROCESSES = ("one device", "4 devices", "4 x 8 devices")
 """One process for each device; one process with four devices; a process with eight devices on each of four hosts."""
 
-_FAMILIES = {"tp-dp": "tensor", "pp": "pipeline", "pp-batched": "pipeline", "ep": "experts", "fsdp": "fsdp", "dp": "ddp"}
+_FAMILIES = {
+    "tp-dp": "tensor",
+    "pp": "pipeline",
+    "pp-batched": "pipeline",
+    "ep": "experts",
+    "fsdp": "fsdp",
+    "dp": "ddp",
+}
 _CAUSES = (("none", 1.0), ("straggler", 1.25), ("straggler", 1.4), ("slow-host", 1.3))
 _MOST_OFFSET_NS = 4e9
 _DRIFT = 1e-5
@@ -115,7 +122,8 @@ def _grid(chance: random.Random, setting: Setting, most_ranks: int) -> Grid:
 
 def _view(chance: random.Random, view: View, setting: Setting, grid: Grid) -> View:
     clocks = tuple(
-        Clock(int(chance.choice((-1, 1)) * 10 ** chance.uniform(5, 9.6)), chance.gauss(0, _DRIFT / 2), 0) for _ in range(grid.hosts)
+        Clock(int(chance.choice((-1, 1)) * 10 ** chance.uniform(5, 9.6)), chance.gauss(0, _DRIFT / 2), 0)
+        for _ in range(grid.hosts)
     )
     return replace(
         view,
@@ -139,7 +147,9 @@ def _windows(chance: random.Random, special: str, ranks: int) -> tuple[tuple[int
     if special == "captured before":
         return tuple((rank, 1.5, float(_STEPS)) for rank in range(ranks))
     if special == "windows":
-        return tuple((rank, chance.uniform(0.3, 1.2), chance.uniform(_STEPS - 1.2, _STEPS - 0.3)) for rank in range(ranks))
+        return tuple(
+            (rank, chance.uniform(0.3, 1.2), chance.uniform(_STEPS - 1.2, _STEPS - 0.3)) for rank in range(ranks)
+        )
     return ()
 
 

@@ -23,7 +23,9 @@ class Scatter:
 
     def __init__(self, lowered: Lowered, factor: float) -> None:
         self._lowered = lowered
-        self._delays = Delays(lowered.program.seed, factor) if factor and "communication" not in lowered.without.natural else None
+        self._delays = (
+            Delays(lowered.program.seed, factor) if factor and "communication" not in lowered.without.natural else None
+        )
 
     def root(self, communicator: int, number: int) -> tuple[int, bool] | None:
         """The rank of the root of a rooted operation, and whether it is the one that sends; the first member is the root."""

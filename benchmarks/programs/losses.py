@@ -108,7 +108,10 @@ def truth_of(program: Program, base_ns: int | None = None) -> Truth:
     base = base_ns or measure(program)
     every = range(len(program.causes))
     times: dict[Without, int] = {Without(): base}
-    loses = {**KIND_OF_NATURAL, **({"copies": "sync-copy"} if program.mpi else {})}  # hosts wait for what MPI is to send
+    loses = {
+        **KIND_OF_NATURAL,
+        **({"copies": "sync-copy"} if program.mpi else {}),
+    }  # hosts wait for what MPI is to send
 
     def time_of(causes: Iterable[int], natural: Iterable[str] = ()) -> int:
         without = Without(frozenset(causes), frozenset(natural))

@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-KERNEL, COLLECTIVE, COPY, RECORD, WAIT, SYNC, HOST, CALL, PUSH, POP, LOAD, GRAPH, MPI, THREAD, MARK, STALL, IO = range(17)
+KERNEL, COLLECTIVE, COPY, RECORD, WAIT, SYNC, HOST, CALL, PUSH, POP, LOAD, GRAPH, MPI, THREAD, MARK, STALL, IO = range(
+    17
+)
 """The instructions. After the code come:
 
 * KERNEL: stream, kernel, duration, gap before the call, duration of the call, work
@@ -173,7 +175,9 @@ class _Rank:
         if end is None:
             return False
         if self.recorded is not None:
-            self.recorded.kernels.append((self.free[stream], end, stream, kernel, correlation, 1.0, communicator, node, number))
+            self.recorded.kernels.append(
+                (self.free[stream], end, stream, kernel, correlation, 1.0, communicator, node, number)
+            )
         self.free[stream] = end
         return True
 
@@ -373,7 +377,15 @@ class _Host:
         if op[0] == COPY:
             _, stream, direction, size, duration, gap, took, blocks, memory = op
             name = "cudaMemcpy_v3020" if blocks and memory == "pinned" else "cudaMemcpyAsync_v3020"
-            item = (COPY, self.now + gap + took + LAUNCH_LATENCY_NS, duration, direction, size, memory, self.correlation)
+            item = (
+                COPY,
+                self.now + gap + took + LAUNCH_LATENCY_NS,
+                duration,
+                direction,
+                size,
+                memory,
+                self.correlation,
+            )
             self.rank.enqueue(stream, item)
             waits_for = [stream] if blocks else []
         elif op[0] == SYNC:
@@ -394,12 +406,21 @@ class _Host:
             self.rank.recorded.waits.append((begin, self.now, kind, stream, self.correlation))
 
 
-_LAUNCH_NAMES = {KERNEL: "cudaLaunchKernel_v7000", COLLECTIVE: "cudaLaunchKernelExC_v11060", GRAPH: "cudaGraphLaunch_v10000"}
+_LAUNCH_NAMES = {
+    KERNEL: "cudaLaunchKernel_v7000",
+    COLLECTIVE: "cudaLaunchKernelExC_v11060",
+    GRAPH: "cudaGraphLaunch_v10000",
+}
 
 
 class _Machine:
     def __init__(
-        self, code: Sequence[Sequence[tuple[Any, ...]]], members: Sequence[int], leaving: Leaving | None, *, record: bool
+        self,
+        code: Sequence[Sequence[tuple[Any, ...]]],
+        members: Sequence[int],
+        leaving: Leaving | None,
+        *,
+        record: bool,
     ) -> None:
         self.ranks = [_Rank(number, self, Recorded() if record else None) for number in range(len(code))]
         self.code = code
@@ -438,7 +459,11 @@ class _Machine:
 
 
 def execute(
-    code: Sequence[Sequence[tuple[Any, ...]]], members: Sequence[int], leaving: Leaving | None = None, *, record: bool = False
+    code: Sequence[Sequence[tuple[Any, ...]]],
+    members: Sequence[int],
+    leaving: Leaving | None = None,
+    *,
+    record: bool = False,
 ) -> Timeline:
     """Execute the instructions of all ranks.
 

@@ -75,7 +75,10 @@ class Communicator:
 
     def transfer_ns(self, operation: str, size_bytes: int) -> float:
         """Time from the last arrival to the end: NCCL's formula of bus bandwidth, solved for the time, and hops of a tree."""
-        return self.passes(operation) * (size_bytes / self.bandwidth) + math.ceil(math.log2(len(self.ranks))) * self.latency_ns
+        return (
+            self.passes(operation) * (size_bytes / self.bandwidth)
+            + math.ceil(math.log2(len(self.ranks))) * self.latency_ns
+        )
 
     def passes(self, operation: str) -> float:
         """How many times a message passes the slowest link."""
@@ -310,7 +313,11 @@ class Program:
         for index, communicator in enumerate(self.communicators):
             for rank in communicator.ranks:
                 role = communicator.role
-                if role in ("forward", "backward", "exchange"):  # a stage has one to the stage before and one to the next
+                if role in (
+                    "forward",
+                    "backward",
+                    "exchange",
+                ):  # a stage has one to the stage before and one to the next
                     role += ">" if rank == communicator.ranks[0] else "<"
                 found[rank][role] = index
         return found

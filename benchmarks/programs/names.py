@@ -78,7 +78,11 @@ CONVOLUTIONS = (
     "void cudnn::bn_fw_tr_1C11_kernel_NCHW<float, float, (int)512, (bool)1, (int)1>(cudnnTensorStruct, const T1 *)",
     "void cudnn::bn_bw_1C11_kernel_new<float, float, float2, (int)512>(float, float, float, float, cudnnTensorStruct)",
 )
-TRITON = ("triton_poi_fused_add_gelu_mul_1", "triton_red_fused_native_layer_norm_backward_sum_5", "triton_poi_fused_silu_mul_2")
+TRITON = (
+    "triton_poi_fused_add_gelu_mul_1",
+    "triton_red_fused_native_layer_norm_backward_sum_5",
+    "triton_poi_fused_silu_mul_2",
+)
 OTHER_ATTENTION = (
     "fmha_cutlassF_bf16_aligned_64x64_rf_sm80(PyTorchMemEffAttention::AttentionKernel<cutlass::bfloat16_t, cutlass::arch::Sm80, "
     "(bool)1, (int)64, (int)64, (int)64, (bool)1, (bool)1>::Params)",
@@ -93,7 +97,9 @@ UNFUSED_ATTENTION = (
     "__nv_bfloat16 const>>(T1)",
 )
 OTHER_GEMM = "void cutlass::Kernel2<cutlass_80_simt_sgemm_128x128_8x4_nn_align1>(T1::Params)"
-OTHER_CONVOLUTION = "void implicit_convolve_sgemm<float, float, (int)1024, (int)5, (int)5, (int)3, (int)3, (int)3>(int, int)"
+OTHER_CONVOLUTION = (
+    "void implicit_convolve_sgemm<float, float, (int)1024, (int)5, (int)5, (int)3, (int)3, (int)3>(int, int)"
+)
 METRICS = (
     "void at::native::reduce_kernel<(int)512, (int)1, at::native::ReduceOp<float, at::native::MeanOps<float, float, float, float>, "
     "unsigned int, float, (int)4>>(T3)"
@@ -106,10 +112,10 @@ NORM_KERNEL = (
     "void at::native::<unnamed>::multi_tensor_apply_kernel<at::native::<unnamed>::TensorListMetadata<(int)1>, "
     "at::native::<unnamed>::LpNormFunctor<float, (int)2>>(T1, T2, T3...)"
 )
-LOSS = (
-    "void at::native::<unnamed>::cunn_SoftMaxForward<(int)8, float, float, float, at::native::LogSoftMaxForwardEpilogue>(T4 *, T2)"
+LOSS = "void at::native::<unnamed>::cunn_SoftMaxForward<(int)8, float, float, float, at::native::LogSoftMaxForwardEpilogue>(T4 *, T2)"
+EMBEDDING = (
+    "void at::native::<unnamed>::indexSelectLargeIndex<c10::BFloat16, long, unsigned int, (int)2, (int)2, (int)-2>(int)"
 )
-EMBEDDING = "void at::native::<unnamed>::indexSelectLargeIndex<c10::BFloat16, long, unsigned int, (int)2, (int)2, (int)-2>(int)"
 ROUTER = "void at::native::sbtopk::gatherTopK<float, unsigned int, (int)2, (bool)0>(T1, T2, bool, T2, T2)"
 TINY = "void at::native::vectorized_elementwise_kernel<(int)4, at::native::FillFunctor<float>, std::array<char *, 1>>(int, T2, T3)"
 
@@ -117,7 +123,9 @@ STYLES = ("megatron", "torch", "compiled", "vision", "hopper", "volta")
 
 
 def _short(name: str) -> str:
-    head = name.split("<")[0] if not name.startswith("void at::native::<unnamed>") else name.split("::")[-1].split("<")[0]
+    head = (
+        name.split("<")[0] if not name.startswith("void at::native::<unnamed>") else name.split("::")[-1].split("<")[0]
+    )
     return head.split("(")[0].removeprefix("void ").split("::")[-1] or name[:40]
 
 
@@ -147,7 +155,9 @@ def layer_of(style: str) -> tuple[Layer, Layer]:
             ("conv", kernel(CONVOLUTIONS[0], 784, 256, 168), 0.7),
         )
         return forward, backward
-    gemms = GEMMS[{"megatron": "cutlass", "torch": "ampere", "compiled": "hopper", "hopper": "hopper", "volta": "volta"}[style]]
+    gemms = GEMMS[
+        {"megatron": "cutlass", "torch": "ampere", "compiled": "hopper", "hopper": "hopper", "volta": "volta"}[style]
+    ]
     attention = ATTENTION[{"compiled": "triton", "hopper": "cudnn"}.get(style, "flash")]
     norm = kernel(NORMS[{"compiled": "triton", "megatron": "apex"}.get(style, "aten")], 2048, 128, 40)
     pointwise = [kernel(name, 4096, 128, 32) for name in (TRITON if style == "compiled" else ELEMENTWISE)]
@@ -214,7 +224,9 @@ def nccl_kernel(operation: str, style: str, algorithm: str = "RING_LL") -> Kerne
         old = f"{parts[0]}_{algorithm}_Sum_{'float' if 'Sum' in stem else 'int8_t'}" if stem != "SendRecv" else stem
         return Kernel(f"ncclKernel_{old}(ncclDevComm *, unsigned long, ncclWork *)", f"ncclKernel_{old}", 8, 512, 96)
     argument = (
-        "ncclDevKernelArgsStorage<(unsigned long)4096>" if style != "megatron" else "ncclDevComm *, unsigned long, ncclWork *"
+        "ncclDevKernelArgsStorage<(unsigned long)4096>"
+        if style != "megatron"
+        else "ncclDevComm *, unsigned long, ncclWork *"
     )
     return Kernel(f"ncclDevKernel_{stem}({argument})", f"ncclDevKernel_{stem}", 16, 544, 96)
 

@@ -125,7 +125,9 @@ class NcclRanges:
             pass
         elif self._mode == "json":
             told: dict[str, Any] = {"NCCL communicator ID": call.communicator, "Message size [bytes]": call.size_bytes}
-            told |= {"Reduction operation": "Sum"} if reduces else {"Peer rank": call.peer} if call.peer is not None else {}
+            told |= (
+                {"Reduction operation": "Sum"} if reduces else {"Peer rank": call.peer} if call.peer is not None else {}
+            )
             more["json"] = json.dumps(told)
         elif self._mode == "binary":
             schema = _SCHEMAS["collective" if reduces else "message" if call.peer is not None else "plain"]
@@ -167,6 +169,7 @@ def schema_entries() -> list[tuple[Any, ...]]:
         if schema == _SCHEMAS["init"]:
             entries = [entries[0], (5, "No. of ranks", 8), (5, "Rank", 12), (5, "CUDA device", 16)]
         rows += [
-            (DOMAIN, schema, number, None, kind, name, None, None, offset) for number, (kind, name, offset) in enumerate(entries)
+            (DOMAIN, schema, number, None, kind, name, None, None, offset)
+            for number, (kind, name, offset) in enumerate(entries)
         ]
     return rows

@@ -211,14 +211,32 @@ class _Report:
             self.rows["CUPTI_ACTIVITY_KIND_KERNEL"].append(
                 (
                     *(at(start), at(end), *place, process, name, short, None, 1, 0),
-                    *(kernel.registers, blocks, 1, 1, kernel.threads, 1, 1, 0, 0, 0, 0, correlation, 32_768, node or None, 0),
+                    *(
+                        kernel.registers,
+                        blocks,
+                        1,
+                        1,
+                        kernel.threads,
+                        1,
+                        1,
+                        0,
+                        0,
+                        0,
+                        0,
+                        correlation,
+                        32_768,
+                        node or None,
+                        0,
+                    ),
                 )
             )
         if whole:
             for start, end, stream, launch, size in recorded.graphs:
                 if window.keeps(start):
                     place = (device.number, device.context, None, device.stream(stream), device.correlation(launch))
-                    self.rows["CUPTI_ACTIVITY_KIND_GRAPH_TRACE"].append((at(start), at(end), *place, process, size, size + 1))
+                    self.rows["CUPTI_ACTIVITY_KIND_GRAPH_TRACE"].append(
+                        (at(start), at(end), *place, process, size, size + 1)
+                    )
 
     def _device_work(self, device: _Device, recorded: Recorded, window: Window) -> None:
         """Copies and waits."""
@@ -247,7 +265,16 @@ class _Report:
                 name = usual if name == "cudaLaunchKernel_v7000" else name
                 driver = int(name.startswith("cu") and not name.startswith("cuda"))
                 self.rows["CUPTI_ACTIVITY_KIND_RUNTIME"].append(
-                    (at(start), at(end), driver, device.threads[thread], device.correlation(launch), self.text(name), 0, None)
+                    (
+                        at(start),
+                        at(end),
+                        driver,
+                        device.threads[thread],
+                        device.correlation(launch),
+                        self.text(name),
+                        0,
+                        None,
+                    )
                 )
         for start, end, text, domain, payload, thread in recorded.ranges:
             if window.contains(start):
@@ -264,7 +291,20 @@ class _Report:
         named = (None, self.text(text)) if self.registered else (text, None)
         payload = (None,) * 7 + (more.get("json"), more.get("binary"))
         self.rows["NVTX_EVENTS"].append(
-            (self.at(start), self.at(end), 59, None, None, None, named[0], thread, None, named[1], more.get("domain"), *payload)
+            (
+                self.at(start),
+                self.at(end),
+                59,
+                None,
+                None,
+                None,
+                named[0],
+                thread,
+                None,
+                named[1],
+                more.get("domain"),
+                *payload,
+            )
         )
 
     def _mpi(self, device: _Device, recorded: Recorded, window: Window) -> None:
@@ -276,13 +316,33 @@ class _Report:
             if self.rank in link.ranks:
                 place, everyone = link.ranks.index(self.rank), ",".join(map(str, link.ranks))
                 self.rows["MPI_COMMUNICATORS"].append(
-                    (self.rank, self.at(0), 140_000_000_000 + 64 * index, 0, place, len(link.ranks), None, None, everyone)
+                    (
+                        self.rank,
+                        self.at(0),
+                        140_000_000_000 + 64 * index,
+                        0,
+                        place,
+                        len(link.ranks),
+                        None,
+                        None,
+                        everyone,
+                    )
                 )
         for start, end, name, index, size in recorded.mpi:
             if window.contains(start):
                 total = size * len(self.program.communicators[index].ranks)
                 self.rows["MPI_COLLECTIVES_EVENTS"].append(
-                    (self.at(start), self.at(end), thread, self.text(name), 140_000_000_000 + 64 * index, None, total, total, None)
+                    (
+                        self.at(start),
+                        self.at(end),
+                        thread,
+                        self.text(name),
+                        140_000_000_000 + 64 * index,
+                        None,
+                        total,
+                        total,
+                        None,
+                    )
                 )
 
     def _about(self, last_ns: int) -> None:
@@ -293,9 +353,18 @@ class _Report:
         rows["META_DATA_EXPORT"] += export.items()
         size, local_size = self.processes, self.local_size
         launchers: dict[str, dict[str, Any]] = {
-            "torchrun": {"RANK": self.rank, "LOCAL_RANK": self.local, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": local_size},
+            "torchrun": {
+                "RANK": self.rank,
+                "LOCAL_RANK": self.local,
+                "WORLD_SIZE": size,
+                "LOCAL_WORLD_SIZE": local_size,
+            },
             "slurm": {"SLURM_PROCID": self.rank, "SLURM_LOCALID": self.local, "SLURM_NTASKS": size},
-            "open mpi": {"OMPI_COMM_WORLD_RANK": self.rank, "OMPI_COMM_WORLD_LOCAL_RANK": self.local, "OMPI_COMM_WORLD_SIZE": size},
+            "open mpi": {
+                "OMPI_COMM_WORLD_RANK": self.rank,
+                "OMPI_COMM_WORLD_LOCAL_RANK": self.local,
+                "OMPI_COMM_WORLD_SIZE": size,
+            },
             "name only": {"HOME": "/home/user"},
         }
         shown = {k: str(v) for k, v in launchers[self.launcher].items()}
@@ -407,6 +476,13 @@ def write_all(program: Program, lowered: Lowered, timeline: Timeline, folder: Pa
 def events_of(recorded: Sequence[Recorded]) -> int:
     """The most events of a rank."""
     return max(
-        len(r.kernels) + len(r.copies) + len(r.graphs) + len(r.calls) + len(r.ranges) + len(r.osrt) + len(r.mpi) + len(r.waits)
+        len(r.kernels)
+        + len(r.copies)
+        + len(r.graphs)
+        + len(r.calls)
+        + len(r.ranges)
+        + len(r.osrt)
+        + len(r.mpi)
+        + len(r.waits)
         for r in recorded
     )

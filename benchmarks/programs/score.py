@@ -151,7 +151,10 @@ def judge(seed: int, program: Program, truth: Truth, findings: Sequence[dict[str
     made = Judgement(
         seed,
         described(program),
-        [{"kind": c.kind, "variant": c.variant, "share": s, "ranks": list(c.ranks), "steps": len(c.steps)} for c, s in counted],
+        [
+            {"kind": c.kind, "variant": c.variant, "share": s, "ranks": list(c.ranks), "steps": len(c.steps)}
+            for c, s in counted
+        ],
         expected,
         sorted(accepted),
         expected is not None and all(c.kind != expected for c, _ in counted),
@@ -165,7 +168,9 @@ def judge(seed: int, program: Program, truth: Truth, findings: Sequence[dict[str
         made.right = True
     culprits = [c for c, _ in counted if made.first == c.kind or made.first in also_accepted(program, c)]
     if made.right and culprits and made.first:
-        made.ranks_right = any(ranks_right(program, c, made.first, culprits_of(about[0], program.view.devices)) for c in culprits)
+        made.ranks_right = any(
+            ranks_right(program, c, made.first, culprits_of(about[0], program.view.devices)) for c in culprits
+        )
     if len(counted) > 1:
         named = {r["kind"] for r in about[:CAUSES_WITHIN]}
         made.all_found = all(named & ({c.kind} | also_accepted(program, c)) for c, _ in counted)
@@ -177,7 +182,9 @@ def judge(seed: int, program: Program, truth: Truth, findings: Sequence[dict[str
         made.stated, made.found_share = found is not None, found["lost_share"] if found else None
     for row in about:
         wants = {"high": 0.05, "medium": 0.015}.get(row["severity"], 0.0)
-        real = max([truth.kinds.get(row["kind"], 0.0), *(s for c, s in counted if row["kind"] in also_accepted(program, c))])
+        real = max(
+            [truth.kinds.get(row["kind"], 0.0), *(s for c, s in counted if row["kind"] in also_accepted(program, c))]
+        )
         if wants and real < wants:
             made.false_alarms.append(row["kind"])
         if row["lost_share"] is not None and not -1e-9 <= row["lost_share"] <= 1 + 1e-9:
@@ -209,7 +216,9 @@ def summary(judged: Sequence[Judgement], least: float) -> str:
     planted = [j for j in expecting if not j.natural]
     lines = ["| what | result |", "|---|---|", f"| programs answered | {percent(len(answered), len(judged))} |"]
     lines.append(f"| a cause costs {100 * least:g} % or more | {percent(len(expecting), len(answered))} |")
-    lines.append(f"| first finding has the costliest kind | {percent(sum(j.right for j in expecting), len(expecting))} |")
+    lines.append(
+        f"| first finding has the costliest kind | {percent(sum(j.right for j in expecting), len(expecting))} |"
+    )
     lines.append(f"| the same, where that was planted | {percent(sum(j.right for j in planted), len(planted))} |")
     ranked = [j for j in answered if j.ranks_right is not None]
     lines.append(f"| culprits right, kind right | {percent(sum(bool(j.ranks_right) for j in ranked), len(ranked))} |")
@@ -244,7 +253,9 @@ def _losses(answered: Sequence[Judgement]) -> list[str]:
     if ratios:
         ratios.sort()
         low, high = ratios[len(ratios) // 10], ratios[-1 - len(ratios) // 10]
-        lines.append(f"| loss found / true: median, and where 80 % are | {median(ratios):.2f}, {low:.2f} to {high:.2f} |")
+        lines.append(
+            f"| loss found / true: median, and where 80 % are | {median(ratios):.2f}, {low:.2f} to {high:.2f} |"
+        )
     return lines
 
 
@@ -285,7 +296,9 @@ def _worst(judged: Sequence[Judgement], count: int = 10) -> list[str]:
     wrong.sort(key=lambda j: (j.error is None, -(0.02 + j.share) * (0.3 + (j.confidence or 0.0)), j.seed))
     lines = ["| seed | program | truth | findings |", "|---|---|---|---|"]
     for j in wrong[:count]:
-        planted = "; ".join(f"{p['kind']} {p['variant']} {100 * p['share']:.1f} % ranks {p['ranks'][:8]}" for p in j.planted)
+        planted = "; ".join(
+            f"{p['kind']} {p['variant']} {100 * p['share']:.1f} % ranks {p['ranks'][:8]}" for p in j.planted
+        )
         truth = f"{j.expected} {100 * j.share:.1f} %" + (f" (planted: {planted})" if planted else "")
         found = "; ".join(
             f"{f['kind']} {'null' if f['lost_share'] is None else format(100 * f['lost_share'], '.1f')} % {f['ranks'][:8]}"

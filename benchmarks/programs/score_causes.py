@@ -90,7 +90,9 @@ def _table(judged: Sequence[CauseJudgement], family: Family, least: float) -> li
         lines.append(f"Healthy programs with {family.alarms}: {loud}")
     cheap, traceless = (sum(not j.counts and j.traceless == without for j in judged) for without in (False, True))
     lines.append(f"Left out, since the cause costs less than {100 * least:g} %: {cheap}")
-    lines += [f"Left out, since the judged steps record the same without one of the causes: {traceless}"] * bool(traceless)
+    lines += [f"Left out, since the judged steps record the same without one of the causes: {traceless}"] * bool(
+        traceless
+    )
     lines.append(f"No answer: {sum(j.error is not None for j in judged)}")
     lines += ["", "| seed | program | truth | findings |", "|---|---|---|---|"]
     for j in (j for j in judged if j.is_wrong(family)):
@@ -101,5 +103,7 @@ def _table(judged: Sequence[CauseJudgement], family: Family, least: float) -> li
 
 def _finding(found: dict[str, Any]) -> str:
     loss = "null" if found["lost_share"] is None else format(100 * found["lost_share"], ".1f")
-    more = "".join(f" {key.replace('_', ' ')} {found[key]}" for key in found if key not in ("kind", "lost_share", "ranks"))
+    more = "".join(
+        f" {key.replace('_', ' ')} {found[key]}" for key in found if key not in ("kind", "lost_share", "ranks")
+    )
     return f"{found['kind']} {loss} % {(found['ranks'] or [])[:8]}{more}"

@@ -17,7 +17,13 @@ ONSET_WITHIN = 2
 """Steps by which the first step of a finding may be wrong."""
 
 
-MARKS = ("first finding", "any finding", "culprits", f"onset within {ONSET_WITHIN} steps", f"loss within {100 * CLOSE:g} %")
+MARKS = (
+    "first finding",
+    "any finding",
+    "culprits",
+    f"onset within {ONSET_WITHIN} steps",
+    f"loss within {100 * CLOSE:g} %",
+)
 
 
 FAMILY = Family(CHANGES, HEALTHY, MARKS, MARKS, "another of these kinds")

@@ -20,7 +20,16 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.programs.draw_pairs import PAIR, hides
 from benchmarks.programs.draw_uneven import LATE
-from benchmarks.programs.score import CAUSES_WITHIN, CLOSE, NO_LOSS, SAME_KIND, also_accepted, culprits_of, described, ranks_right
+from benchmarks.programs.score import (
+    CAUSES_WITHIN,
+    CLOSE,
+    NO_LOSS,
+    SAME_KIND,
+    also_accepted,
+    culprits_of,
+    described,
+    ranks_right,
+)
 from benchmarks.programs.score_causes import CauseJudgement, Family
 from benchmarks.programs.score_uneven import accepted_kinds
 
@@ -57,7 +66,9 @@ def judge_pair(
     """
     counts = hides(gains) and gains.together >= least
     words = f"{described(program)}, {program.steps} steps"
-    judged = CauseJudgement(seed, PAIR, words, gains.together, counts and not gains.traceless, traceless=gains.traceless)
+    judged = CauseJudgement(
+        seed, PAIR, words, gains.together, counts and not gains.traceless, traceless=gains.traceless
+    )
     alone = " and ".join(f"{100 * share:.1f}" for share in gains.alone)
     planted = "; ".join(f"{c.kind} {c.variant} ranks {[*c.ranks]}" for c in program.causes)
     judged.truth = f"{planted}: together {100 * gains.together:.1f} %, alone {alone}"
@@ -68,11 +79,17 @@ def judge_pair(
     within = about[:CAUSES_WITHIN]
     of_kind = [[i for i, f in enumerate(within) if f["kind"] in right] for right in kinds]
     of_rank = [
-        [i for i in found if ranks_right(program, cause, within[i]["kind"], culprits_of(within[i], program.view.devices))]
+        [
+            i
+            for i in found
+            if ranks_right(program, cause, within[i]["kind"], culprits_of(within[i], program.view.devices))
+        ]
         for cause, found in zip(program.causes, of_kind, strict=True)
     ]
     # a late rank has several kinds, of which another rank's finding may be one
-    of_cause = [ranked if c.kind == LATE else found for c, found, ranked in zip(program.causes, of_kind, of_rank, strict=True)]
+    of_cause = [
+        ranked if c.kind == LATE else found for c, found, ranked in zip(program.causes, of_kind, of_rank, strict=True)
+    ]
     named, culprits = _are_two(*of_cause), _are_two(*of_rank)
     joint = any(_is_close(share, gains) for share in _joint_shares(about, kinds, gains))
     said = any(_is_close(float(match[1]) / 100, gains) for match in _SAID.finditer(verdict))

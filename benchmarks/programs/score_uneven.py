@@ -86,7 +86,8 @@ def judge_uneven(
     ]
     own = [f for f in about if f["kind"] in accepted]
     same = next(
-        (f for f in own if ranks_right(program, cause, f["kind"], culprits_of(f, program.view.devices))), own[0] if own else None
+        (f for f in own if ranks_right(program, cause, f["kind"], culprits_of(f, program.view.devices))),
+        own[0] if own else None,
     )
     costliest = truth.right(least)
     first = costliest | accepted if cause.kind in costliest else costliest

@@ -192,7 +192,9 @@ class _RankCode:
         self.gap = 0.0 if "host" in self.free else program.gap_ns
         self.gap *= math.prod(c.amount for c in self.now["launch-bound"] if c.variant == "slow launches")
         self.sigma = (
-            0.0 if "noise" in self.free else max([program.noise, *(c.amount for c in self.now["jitter"] if c.variant == "kernels")])
+            0.0
+            if "noise" in self.free
+            else max([program.noise, *(c.amount for c in self.now["jitter"] if c.variant == "kernels")])
         )
         self.changing.begin(step, self.now)
         self.layers = self.changing.layers
@@ -205,7 +207,9 @@ class _RankCode:
     def _plant_calls(self) -> None:
         """Add other host work than launches to layers of the step: (layer counted over the step, the work)."""
         layers = max(1, 2 * self.layers * self.program.micro)
-        self.now["host-pause"] = [c for c in self.now["host-pause"] if c.variant != "in turn" or (self.step + self.rank) % 3 == 0]
+        self.now["host-pause"] = [
+            c for c in self.now["host-pause"] if c.variant != "in turn" or (self.step + self.rank) % 3 == 0
+        ]
         for kind, times in TIMES.items():
             for cause in self.now[kind]:
                 for n in range(times):
@@ -244,7 +248,14 @@ class _RankCode:
             self.out.append((WAIT, stream, event, self._event_call()))
 
     def _communicate(
-        self, role: str, name: str, size_bytes: int, *, after: int | None = None, ordered: bool = True, direction: str = ""
+        self,
+        role: str,
+        name: str,
+        size_bytes: int,
+        *,
+        after: int | None = None,
+        ordered: bool = True,
+        direction: str = "",
     ) -> int:
         """Launch an operation of a communicator; its kernel waits for `after`, or for all work launched so far if `ordered`.
 
@@ -284,7 +295,9 @@ class _RankCode:
         if view.nccl != "none":
             self.out.append((PUSH, calls[0][1].name, "NCCL", calls))
             if view.groups and "host" not in self.free:
-                self.out.append((HOST, CALL_IN_GROUP_NS * (1 + sum(o.calls(self.low.members[index]) for index, o in calls))))
+                self.out.append(
+                    (HOST, CALL_IN_GROUP_NS * (1 + sum(o.calls(self.low.members[index]) for index, o in calls)))
+                )
 
     def _close(self) -> None:
         if self.program.view.nccl != "none":
@@ -333,7 +346,9 @@ class _RankCode:
         if event:
             self._wait(COMPUTE, event)
 
-    def _copy(self, stream: int, direction: str, size_bytes: int, *, blocks: bool = False, memory: str = "pinned") -> None:
+    def _copy(
+        self, stream: int, direction: str, size_bytes: int, *, blocks: bool = False, memory: str = "pinned"
+    ) -> None:
         rate = PAGEABLE if memory == "pageable" else PINNED
         duration = 0 if "copies" in self.free else 1_200 + int(size_bytes / rate)
         self.out.append((COPY, stream, direction, size_bytes, duration, int(self.gap), self._call(), blocks, memory))
@@ -456,7 +471,9 @@ class _RankCode:
             self._wait(COMPUTE, self._recorded(INPUT))
         else:
             self._copy(COMPUTE, "HtoD", program.input_bytes)
-        for cause in (c for c in self.mine_or_gone("pageable-copy", "sync-copy", "exposed-transfer") if self.step in c.steps):
+        for cause in (
+            c for c in self.mine_or_gone("pageable-copy", "sync-copy", "exposed-transfer") if self.step in c.steps
+        ):
             self._planted_copy(cause)
 
     def mine_or_gone(self, *kinds: str) -> list[Cause]:
@@ -548,7 +565,9 @@ class _RankCode:
             self.gathers[layer] = self._communicate("shard", "AllGather", program.parameter_bytes)
         if 0 <= following < program.layers:
             room = self.computed[-2] if len(self.computed) > 1 else None  # at most two layers' parameters are kept
-            self.gathers[following] = self._communicate("shard", "AllGather", program.parameter_bytes, after=room, ordered=False)
+            self.gathers[following] = self._communicate(
+                "shard", "AllGather", program.parameter_bytes, after=room, ordered=False
+            )
         self._wait(COMPUTE, self.gathers.pop(layer))
 
     def _layer(self, layer: int, kernels: Layer, layer_ns: int) -> None:
@@ -598,7 +617,9 @@ class _RankCode:
         """A part of the attention while keys and values of the next part travel."""
         parts = self.program.grid.cp
         for part in range(parts):
-            event = self._communicate("cp", "SendRecv", self.program.activation_bytes // parts) if part < parts - 1 else 0
+            event = (
+                self._communicate("cp", "SendRecv", self.program.activation_bytes // parts) if part < parts - 1 else 0
+            )
             self._launch(kernel, base_ns / parts, "attention")
             if event:
                 self._wait(COMPUTE, event)
@@ -616,7 +637,10 @@ class _RankCode:
                 self._read_scalar(COMPUTE if acts else SIDE)
             if acts:
                 device = cause.variant == "device"
-                self._sync("cudaDeviceSynchronize_v3020" if device else "cudaStreamSynchronize_v3020", None if device else COMPUTE)
+                self._sync(
+                    "cudaDeviceSynchronize_v3020" if device else "cudaStreamSynchronize_v3020",
+                    None if device else COMPUTE,
+                )
             self.out.append((HOST, 0 if "host" in self.free else int(cause.amount)))
 
     def _finish(self) -> None:

@@ -68,7 +68,9 @@ class Result:
     @overload
     def __getitem__(self, key: slice) -> list[dict[str, CellValue]]: ...
 
-    def __getitem__(self, key: str | int | slice) -> list[CellValue] | dict[str, CellValue] | list[dict[str, CellValue]]:
+    def __getitem__(
+        self, key: str | int | slice
+    ) -> list[CellValue] | dict[str, CellValue] | list[dict[str, CellValue]]:
         """The values of the column of that name, the row of that number, or the rows of a slice.
 
         Raises:
@@ -95,7 +97,9 @@ class Result:
         rows = self.answer.table.slice(0, _ROWS_SHOWN)
         form = TableForm(terminal_width() or _WIDTH, units=True)
         text = to_text(self.answer._replace(extra={}), rows, len(self) - rows.num_rows, form).rstrip()
-        return text.replace("; --limit shows more or fewer", "").replace("; --wide shows all", "; result.to_pandas() has all")
+        return text.replace("; --limit shows more or fewer", "").replace(
+            "; --wide shows all", "; result.to_pandas() has all"
+        )
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -270,8 +274,14 @@ class OpenRun(Run):
         from alltrace.recipes.registry import find, groups
         from alltrace.trace import columns as col
 
-        rows = [{"name": n, "group": group, "summary": summary(find(n))} for group, names in groups().items() for n in names]
-        about = (col.text("name", "its name"), col.text("group", "what it is about"), col.text("summary", "what it answers"))
+        rows = [
+            {"name": n, "group": group, "summary": summary(find(n))} for group, names in groups().items() for n in names
+        ]
+        about = (
+            col.text("name", "its name"),
+            col.text("group", "what it is about"),
+            col.text("summary", "what it answers"),
+        )
         return Result(Answer.of(rows, about))
 
     def connect(self, tables: Sequence[str] | None = None, *, ids: bool = False) -> duckdb.DuckDBPyConnection:
@@ -282,12 +292,26 @@ class OpenRun(Run):
 
     @overload
     def recipe(
-        self, name: str, /, *, ranks: Ranks = None, steps: str | None = None, skip_warmup: bool = False, **options: OptionValue
+        self,
+        name: str,
+        /,
+        *,
+        ranks: Ranks = None,
+        steps: str | None = None,
+        skip_warmup: bool = False,
+        **options: OptionValue,
     ) -> Result: ...
 
     @overload
     def recipe(
-        self, name: Names, /, *, ranks: Ranks = None, steps: str | None = None, skip_warmup: bool = False, **options: OptionValue
+        self,
+        name: Names,
+        /,
+        *,
+        ranks: Ranks = None,
+        steps: str | None = None,
+        skip_warmup: bool = False,
+        **options: OptionValue,
     ) -> list[Result]: ...
 
     def recipe(
@@ -416,7 +440,9 @@ class OpenRun(Run):
         texts = {option.name for option in question.options if option.type is str}
         values = {n: str(v) if n in texts and type(v) is int else v for n, v in options.items()}
         with _in_python():
-            return ask(self, question, values, ranks=_numbers(ranks), steps=steps, skip_warmup=skip_warmup, stream=stream)
+            return ask(
+                self, question, values, ranks=_numbers(ranks), steps=steps, skip_warmup=skip_warmup, stream=stream
+            )
 
 
 @contextmanager
@@ -461,7 +487,9 @@ def diff(
     from alltrace.recipes.questions.diff import IMPORTANT, TREE_IMPORTANT, compare
 
     with _in_python():
-        answer = compare(run_a, run_b, what=what, ranks=_numbers(ranks), steps=steps, skip_warmup=skip_warmup, by_tree=by_tree)
+        answer = compare(
+            run_a, run_b, what=what, ranks=_numbers(ranks), steps=steps, skip_warmup=skip_warmup, by_tree=by_tree
+        )
     return Result(answer._replace(columns=by_importance(answer.columns, TREE_IMPORTANT if by_tree else IMPORTANT)))
 
 

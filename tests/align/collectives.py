@@ -166,7 +166,9 @@ def simulated(
     for rank in range(ranks):
         clock = rank // ranks_per_clock
         session = int(rng.uniform(-5e9, 5e9))  # the report's own zero
-        starts, ends = (np.array([r[i] for r in rows[rank]]) * (1 + rates[clock]) + offsets[clock] - session for i in (0, 1))
+        starts, ends = (
+            np.array([r[i] for r in rows[rank]]) * (1 + rates[clock]) + offsets[clock] - session for i in (0, 1)
+        )
         facts = [[r[i] for r in rows[rank]] for i in range(2, 6)]
         order = np.lexsort((starts, facts[3]))
         tables[rank] = table_of(
@@ -177,7 +179,9 @@ def simulated(
             bytes=np.array(facts[2])[order],
             stream=np.array(facts[3])[order],
             datatype=["bfloat16"] * len(order),
-            group_size=[len(next(m for kind in kinds for m in kind if names[facts[1][i]] and rank in m)) for i in order],
+            group_size=[
+                len(next(m for kind in kinds for m in kind if names[facts[1][i]] and rank in m)) for i in order
+            ],
         )
         truth[rank] = np.array(facts[0])[order]
         shifts[rank] = session + int(rng.normal(0, 2e6))

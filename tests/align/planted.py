@@ -21,7 +21,14 @@ def arrival(rank: int, step: int) -> int:
 
 
 def rows_of(
-    rank: int, steps: int, ahead: int, *, size: int, members: int = 4, op: str = "AllReduce", communicator: str | None = "c0"
+    rank: int,
+    steps: int,
+    ahead: int,
+    *,
+    size: int,
+    members: int = 4,
+    op: str = "AllReduce",
+    communicator: str | None = "c0",
 ):
     """A rank's collectives: all start as in `arrival` and end 500 microseconds after the last, by a clock `ahead`."""
     found = []

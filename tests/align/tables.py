@@ -26,7 +26,9 @@ class Matched:
 
     def __init__(self, matching: Matching) -> None:
         parts = [*matching.tables(), MEMBERS.arrow_schema().empty_table()]
-        self.members = pa.concat_tables(parts).sort_by([("instance", "ascending"), ("rank", "ascending"), ("row", "ascending")])
+        self.members = pa.concat_tables(parts).sort_by(
+            [("instance", "ascending"), ("rank", "ascending"), ("row", "ascending")]
+        )
         self.matching = matching
         self.groups, self.unmatched, self.notes = matching.groups, matching.unmatched, matching.notes
         self.score, self.reason = matching.score, matching.reason

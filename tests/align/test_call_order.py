@@ -17,7 +17,10 @@ def sentences(one, other, *, communicator=5, components=(3, 3)):
     """What is said of two ranks; each calls (operation, instance)."""
     clocks = dict(zip((3, 7), (RankClock(0.0, 0.0, 0.0, 1.0, c) for c in components), strict=True))
     calls = {3: one, 7: other}
-    rows = {r: [op(10 * n, 10 * n + 5, k, communicator=communicator) for n, (k, _) in enumerate(c)] for r, c in calls.items()}
+    rows = {
+        r: [op(10 * n, 10 * n + 5, k, communicator=communicator) for n, (k, _) in enumerate(c)]
+        for r, c in calls.items()
+    }
     return misordered(timelines(rows), {r: np.array([i for _, i in c], np.int64) for r, c in calls.items()}, clocks)
 
 
@@ -58,8 +61,13 @@ ROUND = [(A, -1), (A, -1), (B, -1)]
 def test_a_sequence_that_one_rank_has_some_calls_later_is_said_on_one_clock_alone():
     one, other = 4 * ROUND, [*ROUND[1:], *(3 * ROUND), ROUND[0]]
     (said,) = sentences(one, other)
-    assert said.startswith("rank 3 calls AllReduce, AllReduce, Broadcast, AllReduce, AllReduce, Broadcast, AllReduce, AllReduce ")
-    assert " where rank 7 calls AllReduce, Broadcast, AllReduce, AllReduce, Broadcast, AllReduce, AllReduce, Broadcast: " in said
+    assert said.startswith(
+        "rank 3 calls AllReduce, AllReduce, Broadcast, AllReduce, AllReduce, Broadcast, AllReduce, AllReduce "
+    )
+    assert (
+        " where rank 7 calls AllReduce, Broadcast, AllReduce, AllReduce, Broadcast, AllReduce, AllReduce, Broadcast: "
+        in said
+    )
     assert len(sentences(other, one)) == 1
     assert sentences(one, other, components=(3, 7)) == []  # nothing tells that their windows begin together
     assert sentences(one, one) == sentences(one[:8], other[:7]) == []
@@ -70,7 +78,8 @@ def test_a_sequence_that_one_rank_has_some_calls_later_is_said_on_one_clock_alon
 
 def test_windows_of_one_host_that_do_not_overlap_are_said_with_the_time_between():
     rows = {
-        r: [op(at, at + 5, A, communicator=5) for at in (begin, begin + 40)] for r, begin in ((0, 0), (1, 30), (2, 90), (3, 100))
+        r: [op(at, at + 5, A, communicator=5) for at in (begin, begin + 40)]
+        for r, begin in ((0, 0), (1, 30), (2, 90), (3, 100))
     }
     operations = timelines(rows)
     clocks = {r: RankClock(2e9 * (r >= 2), 0.0, 0.0, 1.0, 0) for r in rows}

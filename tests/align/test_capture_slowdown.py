@@ -57,7 +57,10 @@ def test_a_capture_that_slows_the_program_is_a_fault_of_the_capture(tmp_path):
     own = aligned(imported(tmp_path / "a", tmp_path / "reports", log)).steps
     longest = max(e - s for s, e in zip(own["start"].to_pylist(), own["end"].to_pylist(), strict=True)) / 1e6
     first = max(own["step"].to_pylist()) + 1
-    more = [f" iteration {n}/ 99 | elapsed time per iteration (ms): {longest / 2:.3f} |\n" for n in range(first + 1, first + 13)]
+    more = [
+        f" iteration {n}/ 99 | elapsed time per iteration (ms): {longest / 2:.3f} |\n"
+        for n in range(first + 1, first + 13)
+    ]
     log.write_text(log.read_text() + "".join(more))
     run = imported(tmp_path / "b", tmp_path / "reports", log)
     found = aligned(run).capture_slowdown
@@ -111,7 +114,9 @@ def test_steps_of_other_kinds_and_gaps_do_not_count():
 
 def test_marks_are_names_of_ranges_of_that_form_alone():
     mark = StepTimeMark(57, 104_123_456, 9)
-    names = pa.table({"value": ["step 70", mark.text, None, "alltrace: nonsense", mark.text + "!", StepTimeMark(5, 0, 0).text]})
+    names = pa.table(
+        {"value": ["step 70", mark.text, None, "alltrace: nonsense", mark.text + "!", StepTimeMark(5, 0, 0).text]}
+    )
     assert step_time_marks(names) == [mark]
     assert parse_mark(None) is None
 
@@ -125,9 +130,7 @@ def test_the_answer_says_that_the_profiler_slows_the_program(tmp_path):
         kernels = [kernel(120_000_000 * n + 10, 120_000_000 * n + 110_000_000) for n in range(6)]
         rows[rank] = {"ranges": [{**r, "kind": "pushpop"} for r in ranges], "kernels": kernels}
     run = make_run(tmp_path / "run", rows)
-    said = (
-        "according to alltrace.instrument.steps, the 5 captured steps took 120.0 ms each and the 57 others 100.0 ms: 20.0 % longer"
-    )
+    said = "according to alltrace.instrument.steps, the 5 captured steps took 120.0 ms each and the 57 others 100.0 ms: 20.0 % longer"
     assert said in ask(run, "info", jobs=1).notes
     (fault,) = (r for r in ask(run, "diagnose", jobs=1).table.to_pylist() if r["where"] == "capture slows the program")
     assert fault["evidence"]["slowdown"] == pytest.approx(1.2, abs=1e-4)

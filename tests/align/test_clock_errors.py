@@ -73,7 +73,9 @@ def errors_by_lengths(lengths):
     block = np.repeat(np.arange(lengths), 16)
     late, none = rng.normal(0.0, 50.0, 16)[member], np.zeros(len(member))
     cells = Cells(block, member, member, block, late, none, none, none + 1e4, none + 1.0, none + np.inf)
-    found = lateness(cells, np.arange(len(member)), Units(np.arange(16) // 8, np.arange(16) // 8, np.zeros(16)), 1, np.zeros(16))
+    found = lateness(
+        cells, np.arange(len(member)), Units(np.arange(16) // 8, np.arange(16) // 8, np.zeros(16)), 1, np.zeros(16)
+    )
     return float(np.sqrt(found.always.mean()))
 
 
@@ -87,7 +89,9 @@ def test_intervals_hold_the_truth():
     for seed in range(15):
         simulated = simulate(replace(JOB, seed=seed, outliers=0.0))
         solution = solve(simulated.evidence, simulated.ranks)
-        held += [abs(c.offset_ns - simulated.offset_ns[4 * h]) <= c.error_ns for h, c in enumerate(solution.clocks) if h]
+        held += [
+            abs(c.offset_ns - simulated.offset_ns[4 * h]) <= c.error_ns for h, c in enumerate(solution.clocks) if h
+        ]
     assert 0.85 <= np.mean(held) <= 1.0
 
 

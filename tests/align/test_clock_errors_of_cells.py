@@ -16,7 +16,9 @@ def test_what_cells_of_one_clock_are_always_late_is_measured_as_a_share_of_their
     block, rank = np.repeat(np.arange(blocks), 2), np.tile([0, 1], blocks)
     own = rng.normal(0.0, late, 2 * blocks)
     every = np.zeros(2 * blocks)
-    cells = Cells(block, rank, rank + 2 * block, 0 * block, own, every, every, every + scatter, every + 1.0, every + np.inf)
+    cells = Cells(
+        block, rank, rank + 2 * block, 0 * block, own, every, every, every + scatter, every + 1.0, every + np.inf
+    )
     units = Units(np.zeros(2, np.int64), np.zeros(2, np.int64), np.zeros(2))
     found = lateness(cells, np.arange(2 * blocks), units, 1, np.zeros(2))
     assert found.always == pytest.approx(np.full(2 * blocks, late**2), rel=0.12)

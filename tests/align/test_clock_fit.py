@@ -73,7 +73,11 @@ def test_medians_are_of_each_run_of_values():
 def test_sums_are_by_key_of_rows_and_of_columns():
     keys = np.array([2, 0, 2])
     assert Sums(keys, 4)(np.array([1.0, 2.0, 5.0])).tolist() == [2.0, 0.0, 6.0, 0.0]
-    assert Sums(keys)(np.array([[1.0, 10.0], [2.0, 20.0], [5.0, 50.0]])).tolist() == [[2.0, 20.0], [0.0, 0.0], [6.0, 60.0]]
+    assert Sums(keys)(np.array([[1.0, 10.0], [2.0, 20.0], [5.0, 50.0]])).tolist() == [
+        [2.0, 20.0],
+        [0.0, 0.0],
+        [6.0, 60.0],
+    ]
 
 
 def test_a_cell_is_late_by_the_mean_of_its_ends_without_outliers():
@@ -146,7 +150,9 @@ def test_a_value_that_is_far_off_counts_little():
 
 
 def test_few_operations_of_a_length_are_compared_with_the_commonest_of_their_communicator():
-    rows = [(n, 0, r, 1_000_000 * n, 1_000_000 * n + (500_000 if n % 20 == 0 else 5_000)) for n in range(60) for r in (0, 1)]
+    rows = [
+        (n, 0, r, 1_000_000 * n, 1_000_000 * n + (500_000 if n % 20 == 0 else 5_000)) for n in range(60) for r in (0, 1)
+    ]
     found = ends(rows)
     assert found.block.tolist() == [0, 0]
     assert np.bincount(found.cell).tolist() == [60, 60]

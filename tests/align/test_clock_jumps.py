@@ -36,7 +36,12 @@ def test_a_clock_steps_whatever_its_ranks_are_late_by():
     # five ranks on two clocks; the second clock steps by 40 us after 120 of 200 operations, and each rank is late by its own time
     late, clock = np.array([0.0, 9e3, -30e3, 60e3, -90e3]), np.array([0, 0, 0, 1, 1])
     instance, rank = (a.reshape(-1) for a in np.meshgrid(np.arange(200), np.arange(5), indexing="ij"))
-    end = MS * instance + late[rank] + 40e3 * clock[rank] * (instance >= 120) + np.random.default_rng(1).normal(0, 500.0, 1000)
+    end = (
+        MS * instance
+        + late[rank]
+        + 40e3 * clock[rank] * (instance >= 120)
+        + np.random.default_rng(1).normal(0, 500.0, 1000)
+    )
     ends = ends_of(instance, np.zeros(1000, np.int64), rank, end - 1e5, end)
     clocks = Clocks(np.zeros(5), np.zeros(5), 0.0)
     jump = find_jump(ends, clocks, clock, [])

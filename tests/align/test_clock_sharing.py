@@ -50,10 +50,14 @@ def test_ranks_that_are_always_late_keep_their_hosts_clock():
 def test_processes_without_stamps_share_a_clock_among_themselves_unless_their_ends_differ():
     simulated = simulate(replace(JOB, stamp_ms=0.0))
     stamped = {1, 3, 8, 9, 10, 11}
-    ranks = [replace(p, stamped=p.rank in stamped, shift_ns=p.shift_ns + 4_000_000 * (p.rank == 9)) for p in simulated.ranks]
+    ranks = [
+        replace(p, stamped=p.rank in stamped, shift_ns=p.shift_ns + 4_000_000 * (p.rank == 9)) for p in simulated.ranks
+    ]
     solution = solve(simulated.evidence, ranks)
     shared = [solution.shared[p.rank] for p in ranks]
-    assert shared[0] == shared[2] != shared[1] == shared[3], "a report without a stamp does not share a clock with one that has one"
+    assert shared[0] == shared[2] != shared[1] == shared[3], (
+        "a report without a stamp does not share a clock with one that has one"
+    )
     assert len(set(shared[4:8])) == 1
     assert len(set(shared[8:])) == 4, "the stamp of one of four is wrong"
 

@@ -12,7 +12,9 @@ from alltrace.align.clock_sharing import FEW, PlacedRank, Sharing, Units, _broke
 from alltrace.align.clocks import _seen, _State
 
 
-@pytest.mark.parametrize(("instances", "wrong", "broken"), [(100, 2, False), (100, 3, True), (200, 4, False), (200, 5, True)])
+@pytest.mark.parametrize(
+    ("instances", "wrong", "broken"), [(100, 2, False), (100, 3, True), (200, 4, False), (200, 5, True)]
+)
 def test_a_host_breaks_the_law_if_more_instances_do_than_are_matched_wrongly(instances, wrong, broken):
     start = np.zeros((instances, 3)) + np.arange(instances)[:, None] * 1e6
     end = start + 1_000.0
@@ -20,7 +22,10 @@ def test_a_host_breaks_the_law_if_more_instances_do_than_are_matched_wrongly(ins
     start[:, 2] += 5_000.0
     end[:, 1:] += 10_000.0
     ends = SimpleNamespace(
-        instance=np.repeat(np.arange(instances), 3), rank=np.tile([0, 1, 2], instances), start=start.ravel(), end=end.ravel()
+        instance=np.repeat(np.arange(instances), 3),
+        rank=np.tile([0, 1, 2], instances),
+        start=start.ravel(),
+        end=end.ravel(),
     )
     host = np.array([0, 0, 1])
     assert _broken(ends, host, Clocks(np.zeros(3), np.zeros(3), 0.0), 2).tolist() == [broken, False]
@@ -69,7 +74,9 @@ def test_a_clock_with_too_little_evidence_or_a_step_is_as_uncertain():
     units = Units(np.array([0, 0, 1, 2]), np.array([0, 0, 1, 2]), np.zeros(4))
     fit = SimpleNamespace(units=units, ends=SimpleNamespace(rank=np.repeat([0, 1, 2, 3], [1, FEW + 1, FEW, FEW])))
     jumps = {0: SimpleNamespace(step_ns=-75.4)}
-    state = _State([None] * 4, [], np.zeros(4, np.int64), fit, jumps, np.array([1.0, 2.0, 3.0, 4.0]), np.array([0, 0, 0, 7]))
+    state = _State(
+        [None] * 4, [], np.zeros(4, np.int64), fit, jumps, np.array([1.0, 2.0, 3.0, 4.0]), np.array([0, 0, 0, 7])
+    )
     assert state.error(np.full(4, 50.0)).tolist() == [75.0, 75.0, np.inf, 54.0]
     state.jumps = {0: SimpleNamespace(step_ns=5.0)}
     assert state.error(np.full(4, 50.0)).tolist() == [51.0, 52.0, np.inf, 54.0]

@@ -112,7 +112,10 @@ def test_monotonic_clocks_that_contradict_the_collectives_are_not_used():
 
 def test_no_collectives_leave_the_clocks_at_their_stamps_and_say_that_nothing_connects():
     solution = solve(evidence([]), ranks_on("a", "b"))
-    assert [(c.offset_ns, c.residual_ns, c.evidence, c.component) for c in solution.clocks] == [(0, None, 0, 0), (0, None, 0, 1)]
+    assert [(c.offset_ns, c.residual_ns, c.evidence, c.component) for c in solution.clocks] == [
+        (0, None, 0, 0),
+        (0, None, 0, 1),
+    ]
     assert solution.ahead_ns == {0: 0, 1: 0}
     assert any("no collective" in n and "UTC" in n for n in solution.notes)
 
@@ -135,7 +138,12 @@ def test_communicators_that_never_connect_are_components_at_their_stamps():
     solution = solve(evidence(rows), ranks_on("a", "b", "c", "d"))
     assert [c.component for c in solution.clocks] == [0, 0, 1, 1]
     assert [c.offset_ns for c in solution.clocks] == [0, 300_000, 0, -40_000]
-    assert [c.error_ns is None for c in solution.clocks] == [False, False, True, True]  # against the first host nothing is known
+    assert [c.error_ns is None for c in solution.clocks] == [
+        False,
+        False,
+        True,
+        True,
+    ]  # against the first host nothing is known
     assert [n for n in solution.notes if "a, b; c, d" in n]
 
 
@@ -208,7 +216,9 @@ def test_sends_and_receives_bound_the_clocks_where_nothing_synchronises():
 
 
 def test_messages_one_way_connect_nothing():
-    rows = [row for i in range(10) for row in ((i, 0, 0, i * 1000, i * 1000 + 500), (i, 0, 1, i * 1000, i * 1000 + 900))]
+    rows = [
+        row for i in range(10) for row in ((i, 0, 0, i * 1000, i * 1000 + 500), (i, 0, 1, i * 1000, i * 1000 + 900))
+    ]
     solution = solve(evidence(rows, synchronising=False, direction=[1, -1] * 10), ranks_on("a", "b"))
     assert [c.component for c in solution.clocks] == [0, 1]
 

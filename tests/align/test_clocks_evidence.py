@@ -41,11 +41,16 @@ def test_operations_that_are_too_short_or_of_hosts_apart_are_no_evidence():
 def test_small_things():
     assert _heaviest(np.array([4, 2, 4, 9]), np.array([1, 5, 3, 2])) == 2
     assert (_rounded(1.2), _rounded(np.inf)) == (2, None)
-    assert (_scatter(np.array([3.0, 3.0])), _scatter(np.array([0.0, 0.0, 0.0])), _scatter(np.full(3, 100.0))) == (None, 1, 148)
+    assert (_scatter(np.array([3.0, 3.0])), _scatter(np.array([0.0, 0.0, 0.0])), _scatter(np.full(3, 100.0))) == (
+        None,
+        1,
+        148,
+    )
     assert _named(["a", "b", "c", "d"]) == "a, b, c, d"
     assert _named(list("abcdef")) == "a, b, c, d and 2 more hosts"
     clocks = [
-        Clock(host, offset, 0.0, None, 0, component, None) for host, offset, component in (("a", 0, 0), ("b", 7, 0), ("c", 9, 1))
+        Clock(host, offset, 0.0, None, 0, component, None)
+        for host, offset, component in (("a", 0, 0), ("b", 7, 0), ("c", 9, 1))
     ]
     solution = Solution(tuple(clocks), {}, {}, {})
     assert [_typical(solution, clock) for clock in clocks] == [0, 0, 9]
@@ -59,7 +64,14 @@ class Fit:
 
 def test_components_are_joined_by_the_tightest_messages_first():
     # the clock of rank 1 is 1,000 ahead of rank 0's, that of rank 2 5,000; sender, receiver, and when each ends by its clock
-    sent = [(0, 1, 0, 1_100), (1, 0, 1_200, 300), (1, 2, 1_000, 5_020), (2, 1, 5_050, 1_070), (0, 2, 0, 5_500), (2, 0, 5_000, 500)]
+    sent = [
+        (0, 1, 0, 1_100),
+        (1, 0, 1_200, 300),
+        (1, 2, 1_000, 5_020),
+        (2, 1, 5_050, 1_070),
+        (0, 2, 0, 5_500),
+        (2, 0, 5_000, 500),
+    ]
     rank = np.array([r for one, other, _, _ in sent for r in (one, other)])
     evidence = SimpleNamespace(instance=np.repeat(np.arange(6), 2), direction=np.tile(np.array([1, -1], np.int8), 6))
     end = np.array([float(t) for _, _, *times in sent for t in times])

@@ -23,7 +23,9 @@ def inferred(grid):
 
 
 def test_places_of_a_period_on_one_stream_are_of_their_own_communicators():
-    timelines, found = inferred(Grid(tensor=2, data=4, streams="one", stamp_ms=0.0, hosts=1, late_ns=300.0, causal=True))
+    timelines, found = inferred(
+        Grid(tensor=2, data=4, streams="one", stamp_ms=0.0, hosts=1, late_ns=300.0, causal=True)
+    )
     one = found.of(0).reshape(10, -1)
     assert (one == one[0]).all()  # each step is like the first
     assert len(set(one[0].tolist())) == 3  # tensor, data and all
@@ -45,7 +47,11 @@ def test_a_rank_alone_has_no_communicator():
         ([[(0, 1), (0, 1), (2, 3), (2, 3)]], [{(0, 1), (2, 3)}], True),  # members of a smaller group run in step
         ([[(0, 1), (0, 1), (2, 3), (2, 3)]], [{(0, 1, 2, 3)}], False),  # all are in the group of all
         ([[(0, 1), (0, 1), (), ()]], [], True),  # some meet nobody
-        ([[(0, 1), (0, 1), (2, 3), (2, 3)], [(0, 2), (1, 3), (0, 2), (1, 3)]], [], True),  # now with one, now with another
+        (
+            [[(0, 1), (0, 1), (2, 3), (2, 3)], [(0, 2), (1, 3), (0, 2), (1, 3)]],
+            [],
+            True,
+        ),  # now with one, now with another
         ([[(0, 1, 2, 3)] * 4], [], False),  # experts
     ],
 )
@@ -64,7 +70,12 @@ def test_streams_that_do_the_same_at_other_times_are_of_one_class():
         start = begin + 4_000_000 * (rank // 2) - waits
         end = begin + 4_000_000 * (rank // 2) + 600_000 + rng.integers(0, 3_000, 40)
         tables[rank] = table_of(
-            start=start, end=end, device=[0] * 40, stream=[7 + rank] * 40, op=["AllReduce"] * 40, evidence=["kernel"] * 40
+            start=start,
+            end=end,
+            device=[0] * 40,
+            stream=[7 + rank] * 40,
+            op=["AllReduce"] * 40,
+            evidence=["kernel"] * 40,
         )
     timelines = timelines_of(tables, Made({}, {}, {}).texts)
     clocks = {m: RankClock(0.0, 0.0, 1_000.0, 1.0, 0) for m in timelines.extents}

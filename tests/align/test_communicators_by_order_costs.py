@@ -33,7 +33,9 @@ def test_partitions_are_groups_at_a_stride_and_those_across_known_ones():
     assert [p.tolist() for p in _partitions([0, 1, 2, 3], [])] == [[0, 0, 1, 1], [0, 0, 0, 0], [0, 1, 0, 1]]
     known = [frozenset({(0, 1), (3, 2)}), frozenset({(0, 1)}), frozenset({(0, 1), (2, 3)})]
     assert [p.tolist() for p in _partitions([0, 1, 2, 3], known)][3:] == [[0, 1, 1, 0]]
-    tensor = frozenset({(0, 1), (2, 3), (4, 5), (6, 7)})  # a stage of each two: those of a pipeline together are at no stride
+    tensor = frozenset(
+        {(0, 1), (2, 3), (4, 5), (6, 7)}
+    )  # a stage of each two: those of a pipeline together are at no stride
     with_pipeline = [0, 0, 1, 1, 0, 0, 1, 1]
     assert with_pipeline in [p.tolist() for p in _partitions(range(8), [tensor], joined=True)]
     assert with_pipeline not in [p.tolist() for p in _partitions(range(8), [tensor])]
@@ -66,7 +68,11 @@ def test_what_lies_between_two_of_one_communicator_is_of_it():
     label = np.array([5, -1, 5, -1, 7, -1])
     row = np.array([0, -1, 1, -1, 2, -1])
     assert _between(label, row).tolist() == [5, 5, 5, -1, 7, -1]
-    assert _between(np.array([5, 5, -1]), np.array([0, 1, -1])).tolist() == [5, 5, 5]  # the last is followed by the first
+    assert _between(np.array([5, 5, -1]), np.array([0, 1, -1])).tolist() == [
+        5,
+        5,
+        5,
+    ]  # the last is followed by the first
     assert _between(np.array([4]), np.array([-1])).tolist() == [4]
 
 
@@ -104,7 +110,9 @@ def test_the_right_partition_costs_least_and_an_unlawful_one_cannot_be():
     last = rng.uniform(0, 5e5, (60, 2)).repeat(2, axis=1)
     start = last - rng.uniform(0, 1e5, (60, 4)) * np.array([0, 1, 0, 1])
     end = last + 40_000 + rng.normal(0.0, 300.0, (60, 4))
-    evidence = [_evaluated(start, end, np.zeros(4), label) for label in (APART, np.array([0, 1, 0, 1]), np.zeros(4, np.int64))]
+    evidence = [
+        _evaluated(start, end, np.zeros(4), label) for label in (APART, np.array([0, 1, 0, 1]), np.zeros(4, np.int64))
+    ]
     costs = _costs(evidence)
     assert costs[0] < 9.0
     assert np.isinf(costs[1:]).all()
@@ -136,11 +144,15 @@ def test_few_partitions_explain_all_places():
     # one that is explained nearly as well by what explains others is explained by that
     near = np.array([[5.0, 9.0], [5.0 + BY_MODES / 2, 5.0]])
     assert [
-        place for place, _ in _few(near, many[:2], np.zeros(2, np.int64), np.ones(2, np.int64), np.zeros(near.shape, np.int64))
+        place
+        for place, _ in _few(
+            near, many[:2], np.zeros(2, np.int64), np.ones(2, np.int64), np.zeros(near.shape, np.int64)
+        )
     ] == [0, 0]
     far = np.array([[5.0, 9.0], [5.0 + 2 * BY_MODES, 5.0]])
     assert [
-        place for place, _ in _few(far, many[:2], np.zeros(2, np.int64), np.ones(2, np.int64), np.zeros(far.shape, np.int64))
+        place
+        for place, _ in _few(far, many[:2], np.zeros(2, np.int64), np.ones(2, np.int64), np.zeros(far.shape, np.int64))
     ] == [0, 1]
     # of equals the nearest, then the one with fewest groups
     equal = np.array([[5.0, 5.0, 5.0]])
@@ -149,9 +161,16 @@ def test_few_partitions_explain_all_places():
     # before these, the one whose groups transfer alike
     assert _few(equal, many[:1], distance, groups, np.array([[0, 1, 1]])) == [(0, 0.6)]
     nothing = np.full((2, 2), np.inf)
-    assert _few(nothing, many[:2], np.zeros(2, np.int64), np.ones(2, np.int64), np.zeros((2, 2), np.int64)) == [(None, 0.0)] * 2
+    assert (
+        _few(nothing, many[:2], np.zeros(2, np.int64), np.ones(2, np.int64), np.zeros((2, 2), np.int64))
+        == [(None, 0.0)] * 2
+    )
     half = _few(
-        np.array([[5.0, 6.0], [np.inf, np.inf]]), many[:2], np.zeros(2, np.int64), np.ones(2, np.int64), np.zeros((2, 2), np.int64)
+        np.array([[5.0, 6.0], [np.inf, np.inf]]),
+        many[:2],
+        np.zeros(2, np.int64),
+        np.ones(2, np.int64),
+        np.zeros((2, 2), np.int64),
     )
     assert half[1] == (None, 0.0)
     sure = 1.0 - math.exp(-((1.0 - BY_MODES + BY_MODES - BY_MODES) * 100) / CLEAR)

@@ -96,7 +96,12 @@ def test_processes_with_one_device_stay_as_they_are_beside_others(tmp_path):
         tmp_path / "run",
         {
             0: {"kernels": [kernel(100, 200)]},
-            3: {"devices": DEVICES, "threads": THREADS, "kernels": [k for k, _ in several], "api": [c for _, c in several]},
+            3: {
+                "devices": DEVICES,
+                "threads": THREADS,
+                "kernels": [k for k, _ in several],
+                "api": [c for _, c in several],
+            },
         },
         missing=[1, 2],
     )

@@ -44,7 +44,9 @@ def stepped(by_ns):
 def faster(ratio):
     def change(db):
         for table in EVENTS:
-            db.execute(f"UPDATE {table} SET start = cast(start * {ratio} AS INTEGER), end = cast(end * {ratio} AS INTEGER)")
+            db.execute(
+                f"UPDATE {table} SET start = cast(start * {ratio} AS INTEGER), end = cast(end * {ratio} AS INTEGER)"
+            )
 
     return change
 
@@ -115,11 +117,22 @@ def test_an_operation_that_a_rank_asks_for_later_says_nothing_of_its_clock(tmp_p
         for n in range(64):
             at, late = 20 * MS * n, 4 * MS if rank == 1 and n >= 32 else 0
             own = {"thread": 0, "communicator": 1}
-            rows.append({"start": at, "end": at + MS // 100, "name": "MPI_Iallreduce", "kind": "collective", "request": 5, **own})
+            rows.append(
+                {
+                    "start": at,
+                    "end": at + MS // 100,
+                    "name": "MPI_Iallreduce",
+                    "kind": "collective",
+                    "request": 5,
+                    **own,
+                }
+            )
             wait = {"name": "MPI_Wait", "kind": "start-wait", "request": 5, "thread": 0}
             rows.append({"start": at + MS + late, "end": at + 2 * MS + late, **wait})
             if n % 2:
-                rows.append({"start": at + 9 * MS, "end": at + 10 * MS, "name": "MPI_Barrier", "kind": "collective", **own})
+                rows.append(
+                    {"start": at + 9 * MS, "end": at + 10 * MS, "name": "MPI_Barrier", "kind": "collective", **own}
+                )
         return rows
 
     world = {"communicator": 1, "parent": 0, "size": 3, "process": 0}

@@ -44,7 +44,9 @@ def picked(rows, *columns):
 @pytest.fixture(scope="module")
 def simulated(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tensor")
-    truth = write_run("tensor-data", folder / "reports", ranks=4, hosts=2, tensor_parallel=2, steps=3, drift_ppm=0.0, ideal=True)
+    truth = write_run(
+        "tensor-data", folder / "reports", ranks=4, hosts=2, tensor_parallel=2, steps=3, drift_ppm=0.0, ideal=True
+    )
     return truth, open_run(folder / "reports", cache_dir=folder / "cache")
 
 
@@ -184,7 +186,9 @@ def test_a_group_cut_by_the_capture_does_not_swallow_the_next(tmp_path, lost):
 def test_an_exchange_among_all_members_is_one_all_to_all(tmp_path):
     init = call(1, 2, "ncclCommInitRank", {"NCCL communicator ID": 7, "No. of ranks": 3, "Rank": 1})
     calls = [
-        call(100 + k, 101 + k, f"nccl{way}", {"NCCL communicator ID": 7, "Message size [bytes]": 100, "Peer rank": peer})
+        call(
+            100 + k, 101 + k, f"nccl{way}", {"NCCL communicator ID": 7, "Message size [bytes]": 100, "Peer rank": peer}
+        )
         for k, (way, peer) in enumerate((w, p) for p in range(3) for w in ("Send", "Recv"))
     ]
     rows = rows_of(
@@ -218,7 +222,10 @@ def test_neighbours_in_a_pipeline_stay_a_send_and_a_receive(tmp_path):
 @pytest.mark.parametrize("told", [{}, {"NCCL communicator ID": 7, "Peer rank": 2}])
 def test_what_a_group_exchanges_with_one_peer_is_one_operation(tmp_path, told):
     ways = ("Send", "Recv", "Send", "Recv")
-    calls = [call(100 + k, 101 + k, f"nccl{way}", told and {**told, "Message size [bytes]": 100 + k}) for k, way in enumerate(ways)]
+    calls = [
+        call(100 + k, 101 + k, f"nccl{way}", told and {**told, "Message size [bytes]": 100 + k})
+        for k, way in enumerate(ways)
+    ]
     rows = rows_of(
         tmp_path,
         ranges=[
@@ -339,20 +346,38 @@ def test_mpi_collectives_are_operations_of_the_host(tmp_path):
 
 
 def test_rows_that_a_reader_brought_are_kept(tmp_path):
-    own = {"start": 10, "end": 20, "communicator": "pg 3", "op": "AllGather", "sequence": 41, "bytes": 9, "evidence": "log"}
+    own = {
+        "start": 10,
+        "end": 20,
+        "communicator": "pg 3",
+        "op": "AllGather",
+        "sequence": 41,
+        "bytes": 9,
+        "evidence": "log",
+    }
     rows = rows_of(tmp_path, collectives=[own], kernels=[collective(10, 20)])
     assert picked(rows, *own) == [tuple(own.values())]
 
 
 def test_a_payload_that_is_no_json_or_hostile_says_nothing(tmp_path):
-    texts = ["{", "[1]", '{"commHash": {"a": 1}, "bytes": "x", "Peer rank": 1e400}', "3", '{"bytes": 99999999999999999999}', "\x00"]
+    texts = [
+        "{",
+        "[1]",
+        '{"commHash": {"a": 1}, "bytes": "x", "Peer rank": 1e400}',
+        "3",
+        '{"bytes": 99999999999999999999}',
+        "\x00",
+    ]
     rows = rows_of(
         tmp_path,
         ranges=[call(100 * k, 100 * k + 50, "ncclBcast") | {"payload": t} for k, t in enumerate(texts)],
         api=[launch(100 * k + 10, k + 1) for k in range(len(texts))],
         kernels=[collective(10_000 + 100 * k, 10_050 + 100 * k, correlation=k + 1) for k in range(len(texts))],
     )
-    assert picked(rows, "op", "communicator", "bytes", "peer", "evidence") == [("Broadcast", None, None, None, "nvtx+kernel")] * 6
+    assert (
+        picked(rows, "op", "communicator", "bytes", "peer", "evidence")
+        == [("Broadcast", None, None, None, "nvtx+kernel")] * 6
+    )
 
 
 @pytest.mark.parametrize(
@@ -401,7 +426,9 @@ def test_real_grouped_calls_find_their_kernels(corpus, tmp_path):
     run = run.in_session_time()
     table = collect(run.rank(0))
     rows = table.to_pylist()
-    assert Counter(picked(rows, "op", "datatype", "evidence", "stream")) == {("AllReduce", "float32", "nvtx+kernel", 20): 472}
+    assert Counter(picked(rows, "op", "datatype", "evidence", "stream")) == {
+        ("AllReduce", "float32", "nvtx+kernel", 20): 472
+    }
     kernels = run.rank(0).table("kernels", ["start", "end", "stream"]).to_pylist()
     assert picked(rows, "start", "end") == [(k["start"], k["end"]) for k in kernels if k["stream"] == 20]
 

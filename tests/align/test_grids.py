@@ -123,5 +123,7 @@ def test_an_empty_rank_and_a_rank_captured_twice_do_no_harm():
 
 def test_ranks_that_never_meet_have_no_score():
     executed = execute(Grid(tensor=1, data=3, hosts=1, steps=3, seed=1))
-    found = match_tables({r: t.slice(0, 0) for r, t in executed.made.tables.items()}, executed.made.texts, executed.made.shifts_ns)
+    found = match_tables(
+        {r: t.slice(0, 0) for r, t in executed.made.tables.items()}, executed.made.texts, executed.made.shifts_ns
+    )
     assert (found.score, found.reason, found.groups) == (None, None, ())

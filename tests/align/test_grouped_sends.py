@@ -30,7 +30,9 @@ def folded(*calls):
 
 
 def test_what_one_peer_gets_and_gives_is_an_exchange():
-    assert folded(call("Send", 2, 100), call("Recv", 2, 40), call("Send", 2, 60), call("AllReduce", None, start=900)) == [
+    assert folded(
+        call("Send", 2, 100), call("Recv", 2, 40), call("Send", 2, 60), call("AllReduce", None, start=900)
+    ) == [
         ("SendRecv", 2, 160, 40, None, 200),
         ("AllReduce", None, 100, 25, 9, 900),
     ]
@@ -38,7 +40,14 @@ def test_what_one_peer_gets_and_gives_is_an_exchange():
 
 @pytest.mark.parametrize(
     "other",
-    [{"start": 201}, {"stream": 21}, {"device": 1}, {"communicator": "d"}, {"start": None, "api_start": 5}, {"peer": 3}],
+    [
+        {"start": 201},
+        {"stream": 21},
+        {"device": 1},
+        {"communicator": "d"},
+        {"start": None, "api_start": 5},
+        {"peer": 3},
+    ],
 )
 def test_another_kernel_communicator_or_peer_is_another_operation(other):
     calls = call("Send", 2), {**call("Recv", 2), **other}
@@ -90,7 +99,9 @@ def test_of_several_calls_both_ways_without_a_peer_only_the_kernel_is_known(send
     assert nameless(sends, receives) == ("SendRecv", "kernel")
 
 
-@pytest.mark.parametrize(("sends", "receives", "op"), [(1, 1, "SendRecv"), (3, 0, "Send"), (0, 2, "Recv"), (1, 2, "SendRecv")])
+@pytest.mark.parametrize(
+    ("sends", "receives", "op"), [(1, 1, "SendRecv"), (3, 0, "Send"), (0, 2, "Recv"), (1, 2, "SendRecv")]
+)
 def test_other_calls_without_a_peer_are_known_from_their_ranges(sends, receives, op):
     assert nameless(sends, receives) == (op, "nvtx+kernel")
 

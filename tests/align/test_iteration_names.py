@@ -32,7 +32,10 @@ LONG = "9" * 400
         ("[Executor] _forward_step 6: 1 ctx reqs, 32 gen reqs", ("mixed", 33, 1, None, None)),
         ("decode[bs=4 tok=4]", ("decode", 4, 0, 4, None)),
         (f"step[DECODE bs={LONG}]", ("decode", None, 0, None, None)),
-        ("execute_context_1(2)_generation_1(3)_generation_1(4)", None),  # where sizes end is not a matter of trying all brackets
+        (
+            "execute_context_1(2)_generation_1(3)_generation_1(4)",
+            None,
+        ),  # where sizes end is not a matter of trying all brackets
         ("ProfilerStep#3", None),
         ("aten::mm", None),
     ],

@@ -25,7 +25,10 @@ def trace(op, *, lane=None, size=None, took=None, utc=None):
     op = np.asarray(op)
     filled = [np.zeros(len(op), np.int64) if v is None else np.asarray(v) for v in (took, lane)]
     return TracedOps(
-        op, *filled, np.full(len(op), -1) if size is None else np.asarray(size), None if utc is None else np.asarray(utc)
+        op,
+        *filled,
+        np.full(len(op), -1) if size is None else np.asarray(size),
+        None if utc is None else np.asarray(utc),
     )
 
 
@@ -33,7 +36,11 @@ def log(op, *, kind=None, group=None, size=None, utc=None):
     op = np.asarray(op)
     kind, group = (np.zeros(len(op), np.int64) if v is None else np.asarray(v) for v in (kind, group))
     return LoggedCalls(
-        op, kind, group, np.full(len(op), -1) if size is None else np.asarray(size), None if utc is None else np.asarray(utc)
+        op,
+        kind,
+        group,
+        np.full(len(op), -1) if size is None else np.asarray(size),
+        None if utc is None else np.asarray(utc),
     )
 
 
@@ -60,9 +67,9 @@ def test_lines_are_those_of_the_time_of_the_trace_in_some_time_zone():
     # three seconds to each side, seven calls are too few
     early = log(np.zeros(12), utc=10**18 - 8 * 10**9 + seconds)
     assert _windows(trace(np.zeros(12), utc=10**18 + seconds), early) == []
-    assert _windows(trace(np.zeros(12), utc=10**18 + seconds), log(np.zeros(14), utc=10**18 + (np.arange(14) - 6) * 10**9)) == [
-        (3, 14)
-    ]
+    assert _windows(
+        trace(np.zeros(12), utc=10**18 + seconds), log(np.zeros(14), utc=10**18 + (np.arange(14) - 6) * 10**9)
+    ) == [(3, 14)]
     assert _windows(trace(np.zeros(3)), log(np.zeros(5))) == [(0, 5)]
 
 
@@ -135,4 +142,7 @@ def test_what_does_not_fit_says_why():
     assert apart.reason == "its lines are from another time than the trace"
     rng = np.random.default_rng(1)
     other = match_calls(trace(rng.integers(0, 9, 200)), log(rng.integers(9, 18, 200)))
-    assert (other.reason, other.call.max()) == ("at best 0 % of its operations are in the same order as in the trace", -1)
+    assert (other.reason, other.call.max()) == (
+        "at best 0 % of its operations are in the same order as in the trace",
+        -1,
+    )

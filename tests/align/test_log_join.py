@@ -71,7 +71,9 @@ def judged(alignment, truth):
             rows += len(found)
             filled += sum(f is not None for f in found)
             # an exchange among all is told by what it sends to all
-            wrong += sum(f is not None and (f % t != 0 if op == "exchange" else f != t) for f, t in zip(found, true, strict=True))
+            wrong += sum(
+                f is not None and (f % t != 0 if op == "exchange" else f != t) for f, t in zip(found, true, strict=True)
+            )
     return rows, filled, wrong
 
 
@@ -241,7 +243,10 @@ def test_the_questions_use_what_the_logs_tell(tmp_path):
     faults = ("slow-communicator:communicators=data 2:factor=3.0",)
     alignment, _truth = joined(tmp_path, "tensor-data", ranks=8, steps=6, nvtx=False, faults=faults)
     rows = ask(alignment.run, "collectives").table.to_pylist()
-    assert {(r["op"], r["bytes"], r["group_size"]) for r in rows} == {("AllReduce", 8388608, 4), ("AllReduce", 25000000, 2)}
+    assert {(r["op"], r["bytes"], r["group_size"]) for r in rows} == {
+        ("AllReduce", 8388608, 4),
+        ("AllReduce", 25000000, 2),
+    }
     assert all(r["busbw_gb_per_s"] > 1 and r["communicator"].startswith("0x") for r in rows)
     with_logs = [r for r in ask(alignment.run, "diagnose").table.to_pylist() if r["kind"] == "slow-communicator"]
     assert [(r["ranks"], r["where"][:2]) for r in with_logs] == [([2, 6], "0x")]
@@ -261,7 +266,9 @@ def finished(folder, sizes, members, groups=(), **columns):
         rows = [same | {"bytes": size} for size in own]
         pq.write_table(pa.Table.from_pylist(rows, declared), folder / collectives_file(rank))
     at = [dict(zip(("rank", "instance", "row", "communicator"), m, strict=True)) for m in sorted(members)]
-    tables = [pa.Table.from_pylist([m for m in at if m["rank"] == r], MEMBERS.arrow_schema()) for r in range(len(sizes))]
+    tables = [
+        pa.Table.from_pylist([m for m in at if m["rank"] == r], MEMBERS.arrow_schema()) for r in range(len(sizes))
+    ]
     ordinal = np.zeros(max((m["instance"] + 1 for m in at), default=0), np.int64)
     known = Joined({"0xa", "0xb"}, [LogMatch(r, "process", 1, 1) for r in range(len(sizes))])
     found = finish(known, folder, SimpleNamespace(groups=groups, ordinal=ordinal, tables=lambda: tables))

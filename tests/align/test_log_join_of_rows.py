@@ -9,7 +9,18 @@ import pyarrow as pa
 import pytest
 
 from alltrace.align.log_call_matching import CallMatch
-from alltrace.align.log_join import _doubt, _exchanges, _filled, _in_order, _marked, _Members, _Names, _notes, _put, _Shared
+from alltrace.align.log_join import (
+    _doubt,
+    _exchanges,
+    _filled,
+    _in_order,
+    _marked,
+    _Members,
+    _Names,
+    _notes,
+    _put,
+    _Shared,
+)
 from alltrace.align.schema import Group
 from alltrace.run.manifest import LogMatch
 from alltrace.trace.names import name_id
@@ -98,7 +109,8 @@ def test_a_call_fills_what_is_null_and_names_the_message_of_a_kernel():
 @pytest.mark.parametrize("ranks", [(3,), (3, 4, 5)])
 def test_notes_of_logs(ranks):
     good = [
-        LogMatch(n, "rank" if n else "process", 9, 10, covered=8, matched=7, filled=5, disagreeing=1, from_others=2) for n in (0, 1)
+        LogMatch(n, "rank" if n else "process", 9, 10, covered=8, matched=7, filled=5, disagreeing=1, from_others=2)
+        for n in (0, 1)
     ]
     bad = [LogMatch(n, "none", 0, 10, reason="it has no log") for n in ranks]
     notes = _notes([*good, *bad])
@@ -143,8 +155,16 @@ def test_logs_name_a_communicator_if_nine_of_ten_members_agree():
 def test_operations_without_a_size_get_what_all_others_have():
     apart = name_id("Send")
     shared = _Shared(3)
-    shared.add(0, members([0, 1, 2], [0, 1, 2], [0] * 3), rows(bytes=[64, 8, 16], count=[16, 2, None], communicator=[5, None, 5]))
-    shared.add(1, members([0, 1, 2], [0, 1, 2], [0] * 3), rows(bytes=[64, 16, None], count=[16, 4, None], communicator=[5, 5, 5]))
+    shared.add(
+        0,
+        members([0, 1, 2], [0, 1, 2], [0] * 3),
+        rows(bytes=[64, 8, 16], count=[16, 2, None], communicator=[5, None, 5]),
+    )
+    shared.add(
+        1,
+        members([0, 1, 2], [0, 1, 2], [0] * 3),
+        rows(bytes=[64, 16, None], count=[16, 4, None], communicator=[5, 5, 5]),
+    )
     assert shared.lacking == {1}
     table = rows(bytes=[None, None, None, 3], count=[None, None, 7, None], op=[1, 1, 1, 1], evidence=["kernel"] * 4)
     filled, count = shared.filled(members([0, 1, 2], [0, 1, 2], [0] * 3), table)

@@ -13,12 +13,27 @@ ALL_REDUCE, SEND, RECV = (OPERATIONS.index(o) for o in ("AllReduce", "Send", "Re
 
 def calls(*rows):
     """Rows of operation, opCount, peer and bytes, or more."""
-    names = ("op", "op_count", "peer", "bytes", "communicator", "time_ns", "group_size", "datatype", "count", "root", "group_rank")
+    names = (
+        "op",
+        "op_count",
+        "peer",
+        "bytes",
+        "communicator",
+        "time_ns",
+        "group_size",
+        "datatype",
+        "count",
+        "root",
+        "group_rank",
+    )
     values = [
         dict(zip(names, ({4: "a", 6: 3}.get(n) if n >= len(row) else row[n] for n in range(len(names))), strict=True))
         for row in rows
     ]
-    table = {name: pa.array([row[name] for row in values], pa.string() if name == "communicator" else pa.int64()) for name in names}
+    table = {
+        name: pa.array([row[name] for row in values], pa.string() if name == "communicator" else pa.int64())
+        for name in names
+    }
     table["shared"] = pa.array([True] * len(rows))
     return pa.table(table)
 
@@ -37,7 +52,12 @@ def test_lines_without_a_time_have_that_of_the_line_before():
 
 
 def test_a_counter_that_stands_still_counts_nothing():
-    assert _uncounted(np.array([0, 0, 1, 2, 2, 3, 3]), np.array([4, 4, 4, 1, 2, -1, -1]), 4).tolist() == [True, False, False, False]
+    assert _uncounted(np.array([0, 0, 1, 2, 2, 3, 3]), np.array([4, 4, 4, 1, 2, -1, -1]), 4).tolist() == [
+        True,
+        False,
+        False,
+        False,
+    ]
     assert _uncounted(np.array([0, 0]), np.array([0, 0]), 1).tolist() == [True]
 
 
@@ -76,7 +96,12 @@ def test_sizes_that_are_not_known_make_no_sum():
 
 def test_without_a_counter_collectives_are_launches_and_messages_until_one_comes_again():
     table = calls(
-        (ALL_REDUCE, 7, None, 1), (ALL_REDUCE, 7, None, 1), (SEND, 7, 1, 2), (RECV, 7, 1, 2), (SEND, 7, 1, 2), (RECV, 7, 1, 2)
+        (ALL_REDUCE, 7, None, 1),
+        (ALL_REDUCE, 7, None, 1),
+        (SEND, 7, 1, 2),
+        (RECV, 7, 1, 2),
+        (SEND, 7, 1, 2),
+        (RECV, 7, 1, 2),
     )
     assert named(units_of(table, by_call=False)) == ["AllReduce", "AllReduce", "SendRecv", "SendRecv"]
     other = calls((ALL_REDUCE, 1, None, 1), (ALL_REDUCE, 1, None, 1, "b"), (ALL_REDUCE, 2, None, 1, "b"))

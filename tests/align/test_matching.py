@@ -22,7 +22,9 @@ ANONYMOUS = ("communicator", "bytes", "group_size")
 def planted(request, tmp_path_factory):
     """A run of simulated reports, as collected, and what was planted."""
     folder = tmp_path_factory.mktemp("planted")
-    truth = write_run(folder=folder / "reports", ranks=8, hosts=2, steps=10, seed=17, **LAYOUTS[request.param], ideal=True)
+    truth = write_run(
+        folder=folder / "reports", ranks=8, hosts=2, steps=10, seed=17, **LAYOUTS[request.param], ideal=True
+    )
     made = collected(open_run(folder / "reports", cache_dir=folder / "cache"), truth)
     return request.param, made
 
@@ -120,7 +122,9 @@ def test_simulated_reports_with_drops_and_a_late_start(planted, seed):
     assert recall >= 0.99
     assert {g.size for g in found.groups} == {len(g.ranks) for g in found.groups}
     assert max(confidences(found)) == 0.98
-    if layout == "pipeline" and seed == 3:  # each exchange counts once, and rank 3 has few: they relate its clock less surely
+    if (
+        layout == "pipeline" and seed == 3
+    ):  # each exchange counts once, and rank 3 has few: they relate its clock less surely
         assert min(confidences(found)) >= 0.8
     else:
         assert confidences(found) == ({0.9, 0.98} if layout == "pipeline" else {0.98})
@@ -253,7 +257,9 @@ def test_two_runs_in_one_folder_do_not_mix(seed):
         found = matched(made)
         assert quality(found, made)[0] == 1.0
         assert found.members.num_rows >= 320
-        assert all(g[0] in ((0, 2), (1, 3)) for g in [(tuple(sorted(set(_ranks(found, i)))),) for i in _instances(found)])
+        assert all(
+            g[0] in ((0, 2), (1, 3)) for g in [(tuple(sorted(set(_ranks(found, i)))),) for i in _instances(found)]
+        )
 
 
 def _instances(found):
@@ -333,7 +339,9 @@ def test_members_that_all_send_to_each_other_exchange_and_stages_of_a_pipeline_d
     rank, peer = (np.array(side * 2) for side in zip(*pairs, strict=True))
     paired = np.repeat([1, -1], len(pairs))
     nothing = np.zeros(len(rank), np.bool_)
-    kinds = SimpleNamespace(member=rank, peer=peer, paired=paired, exchanging=nothing, all_to_all=nothing, count=np.ones(len(rank)))
+    kinds = SimpleNamespace(
+        member=rank, peer=peer, paired=paired, exchanging=nothing, all_to_all=nothing, count=np.ones(len(rank))
+    )
     assert matching._all_to_all(kinds, np.arange(len(rank)), 0.0, 4) is dense
 
 

@@ -29,7 +29,10 @@ def test_of_a_message_of_mpi_it_is_known_that_it_is_not_received_before_its_send
 
 
 def test_the_end_of_what_was_only_begun_tells_nothing_of_others():
-    rows = {r: [op(0, 50_000, evidence="mpi", api_start=0, api_end=50_000, wait_start=w)] for r, w in ((0, None), (1, 40_000))}
+    rows = {
+        r: [op(0, 50_000, evidence="mpi", api_start=0, api_end=50_000, wait_start=w)]
+        for r, w in ((0, None), (1, 40_000))
+    }
     assert [row[4] for row in evidence_of(rows)] == [True, False]
 
 

@@ -15,14 +15,21 @@ def test_notes_say_what_was_not_matched():
     assert _notes(0, 0, 0, {0: 0.1}) == ()
     one, inferred, withheld, alone = _notes(1, 1, 3, {0: 0.11, 4: 0.1, 7: 0.5})
     assert one == "1 communication call has no kernel, end, communicator or set-up in the reports, so it is not matched"
-    assert inferred.startswith("1 communicator is inferred from times, because the reports do not name it; groups that work")
+    assert inferred.startswith(
+        "1 communicator is inferred from times, because the reports do not name it; groups that work"
+    )
     assert withheld == "3 sends and receives are not matched, because their times fit several partners, or none"
     assert alone.startswith("ranks 0, 7: more than 10 % of the communication found no match on other ranks; ")
     two, inferred, alone = _notes(2, 2, 0, {3: 0.2})
-    assert two == "2 communication calls have no kernel, end, communicator or set-up in the reports, so they are not matched"
+    assert (
+        two
+        == "2 communication calls have no kernel, end, communicator or set-up in the reports, so they are not matched"
+    )
     assert inferred.startswith("2 communicators are inferred from times, because the reports do not name them; ")
     assert alone.startswith("rank 3: more than 10 %")
-    assert _notes(0, 0, 0, {}, 0, 1) == ("1 collective operation is not matched, because times do not show which ranks meet in it",)
+    assert _notes(0, 0, 0, {}, 0, 1) == (
+        "1 collective operation is not matched, because times do not show which ranks meet in it",
+    )
     assert _notes(0, 0, 0, {}, 0, 2) == (
         "2 collective operations are not matched, because times do not show which ranks meet in them",
     )

@@ -17,7 +17,12 @@ def explained(members, captured=(4, 4, 4)):
     for rank in members:
         begin = np.arange(captured[rank]) * 1_000_000
         count = len(begin)
-        columns = {"communicator": ["a"] * count, "op": ["AllReduce"] * count, "group_size": [3] * count, "stream": [7] * count}
+        columns = {
+            "communicator": ["a"] * count,
+            "op": ["AllReduce"] * count,
+            "group_size": [3] * count,
+            "stream": [7] * count,
+        }
         tables[rank] = table_of(start=begin, end=begin + 1_000, device=[0] * count, **columns)
     timelines = timelines_of(tables, Made({}, {}, {}, ["a"]).texts)
     clocks = {m: RankClock(0.0, 0.0, 0.0, 1.0, 0) for m in timelines.extents}

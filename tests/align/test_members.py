@@ -9,7 +9,8 @@ from alltrace.run.overlay import MEMBERS
 
 
 @pytest.mark.parametrize(
-    ("op", "direction"), [("AllReduce", 0), ("Broadcast", 0), ("Send", 1), ("Recv", -1), ("SendRecv", EXCHANGE), (None, 0)]
+    ("op", "direction"),
+    [("AllReduce", 0), ("Broadcast", 0), ("Send", 1), ("Recv", -1), ("SendRecv", EXCHANGE), (None, 0)],
 )
 def test_which_way_an_operation_goes(op, direction):
     assert direction_of(op) == direction
@@ -33,7 +34,9 @@ def test_members_wait_for_those_they_need(op, root, awaited):
     place = np.array([0, 0, 1, 1, 1, 1])
     last = np.array([0, 0, 3, 3, 3, 3])
     roots = np.array([-1, -1, root, root, root, root])
-    found = _awaited(np.array(["AllReduce"] * 2 + [op] * 4, object), last, place, start, roots, np.array([0, 1, 0, 1, 2, 3]))
+    found = _awaited(
+        np.array(["AllReduce"] * 2 + [op] * 4, object), last, place, start, roots, np.array([0, 1, 0, 1, 2, 3])
+    )
     assert found.tolist() == [0, 0, *(2 + row for row in awaited)]
 
 
@@ -61,7 +64,14 @@ def described_of(*instances, error_ns=lambda one, other: 0, sizes=(0,)):
     members = []
     for instance, rank, start, end, _others in rows:
         members.append(
-            {"instance": instance, "communicator": 0, "ordinal": instance, "rank": rank, "row": place[rank], "start": start}
+            {
+                "instance": instance,
+                "communicator": 0,
+                "ordinal": instance,
+                "rank": rank,
+                "row": place[rank],
+                "start": start,
+            }
         )
         members[-1] |= {"end": end, "confidence": 1.0}
         place[rank] += 1
@@ -180,15 +190,22 @@ def test_of_two_sends_of_one_call_the_one_with_the_later_receive_kept_it():
 
 
 def test_an_exchange_waits_for_the_message_of_a_late_partner_and_not_once_more_for_its_receive():
-    back = [(1, 60, 95, {"op": 2, "tag": 1, "bytes": 4000, **MPI}), (0, 10, 90, {"op": 3, "tag": 1, "bytes": 4000, **MPI})]
+    back = [
+        (1, 60, 95, {"op": 2, "tag": 1, "bytes": 4000, **MPI}),
+        (0, 10, 90, {"op": 3, "tag": 1, "bytes": 4000, **MPI}),
+    ]
     for others, awaited in ([], 0), ([message((110, 190), (160, 195), 2000)], 1):
-        found = picked(described_of(message((10, 90), (60, 95), 4000), back, *others), "rank", "awaited_rank", "wait_ns")
+        found = picked(
+            described_of(message((10, 90), (60, 95), 4000), back, *others), "rank", "awaited_rank", "wait_ns"
+        )
         assert found[:4] == [(0, awaited, 0), (1, 1, 0), (0, 1, 50), (1, 1, 0)]
 
 
 def test_operations_of_a_device_are_waited_for_at_once():
     found = described_of(
-        [(0, 10, 100, {}), (1, 50, 100, {})], [(0, 10, 100, {}), (2, 70, 100, {})], [(0, 200, 300, MPI), (1, 250, 300, MPI)]
+        [(0, 10, 100, {}), (1, 50, 100, {})],
+        [(0, 10, 100, {}), (2, 70, 100, {})],
+        [(0, 200, 300, MPI), (1, 250, 300, MPI)],
     )
     assert picked(found, "rank", "wait_ns") == [(0, 40), (1, 0), (0, 60), (2, 0), (0, 50), (1, 0)]
 

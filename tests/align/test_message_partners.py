@@ -19,7 +19,10 @@ def lane(rank, start, end, direction=None, error_ns=0.0):
 
 
 def pairs_of(lanes, mates):
-    return {(low, high): list(zip(one.tolist(), other.tolist(), strict=True)) for low, high, one, other in partners(lanes, mates)}
+    return {
+        (low, high): list(zip(one.tolist(), other.tolist(), strict=True))
+        for low, high, one, other in partners(lanes, mates)
+    }
 
 
 def in_order(count):

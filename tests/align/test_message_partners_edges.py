@@ -31,7 +31,14 @@ def lane(start, end, direction=None, error_ns=0.0):
     start, end = np.asarray(start, float), np.asarray(end, float)
     op = np.zeros(len(end), np.int64)
     return Lane(
-        0, op, op, start, end, exchanging=True, error_ns=error_ns, direction=None if direction is None else np.asarray(direction)
+        0,
+        op,
+        op,
+        start,
+        end,
+        exchanging=True,
+        error_ns=error_ns,
+        direction=None if direction is None else np.asarray(direction),
     )
 
 
@@ -43,7 +50,9 @@ def test_operations_that_are_there_at_once_can_be_partners():
     assert edges.together.tolist() == [10.0, 5.0]
     assert edges.room.tolist() == [pytest.approx(max(210, 210) / 3)] * 2
     assert edges.lanes.tolist() == [3, 3]
-    off = _edges(lane([0, 100, 200], [50, 160, 260], error_ns=6.0), lane([40, 170, 255], [90, 199, 300], error_ns=4.0), 0)
+    off = _edges(
+        lane([0, 100, 200], [50, 160, 260], error_ns=6.0), lane([40, 170, 255], [90, 199, 300], error_ns=4.0), 0
+    )
     assert list(zip(off.one.tolist(), off.other.tolist(), strict=True)) == [(0, 0), (1, 0), (1, 1), (2, 1), (2, 2)]
     one_way = _edges(lane([0, 0], [9, 9], [1, -1]), lane([0, 0], [9, 9], [1, -1]), 0)
     assert list(zip(one_way.one.tolist(), one_way.other.tolist(), strict=True)) == [(0, 1), (1, 0)]
@@ -62,7 +71,9 @@ def test_the_density_of_a_sample_is_that_of_its_nearest_over_chance():
     # two nearest of four: 8 away; of the three others without itself 20 away
     expected = [ln(2 / (2 * (8 + FLOOR_NS) * 4) * 5000), ln(2 / (2 * (20 + FLOOR_NS) * 3) * 5000)]
     assert _log_density(sample, at, np.array([False, True]), 5000.0) == pytest.approx(expected)
-    assert _log_density(sample, at, np.array([False, True]), 0.0) == pytest.approx(np.array(expected) + ln(FLOOR_NS / 5000))
+    assert _log_density(sample, at, np.array([False, True]), 0.0) == pytest.approx(
+        np.array(expected) + ln(FLOOR_NS / 5000)
+    )
     assert _log_density(np.array([0.0, 1.0]), at, np.array([False, False]), 5000.0).tolist() == [0.0, 0.0]
 
 

@@ -19,7 +19,16 @@ def mpi(start, end, name, *, request=None, **others):
     kind = KINDS.get(name) or ("p2p" if message else "collective")
     own = {} if kind == "start-wait" else {"communicator": 1}
     own |= {"tag": 7, "peer": 1, "bytes": 80} if message else {}
-    return {"start": start, "end": end, "name": f"MPI_{name}", "kind": kind, "thread": 0, "request": request, **own, **others}
+    return {
+        "start": start,
+        "end": end,
+        "name": f"MPI_{name}",
+        "kind": kind,
+        "thread": 0,
+        "request": request,
+        **own,
+        **others,
+    }
 
 
 def operations(folder, *calls):
@@ -100,7 +109,10 @@ def matched(folder, *ranks):
     found = aligned(make_run(folder, tables))
     rows = found.members.select(["instance", "rank", "start", "wait_ns", "transfer_ns"]).to_pylist()
     first = min(c["start"] for calls in ranks for c in calls)
-    us = [(r["instance"], r["rank"], r["start"] // 1000 + first, r["wait_ns"] // 1000, r["transfer_ns"] // 1000) for r in rows]
+    us = [
+        (r["instance"], r["rank"], r["start"] // 1000 + first, r["wait_ns"] // 1000, r["transfer_ns"] // 1000)
+        for r in rows
+    ]
     return us, found.notes
 
 
@@ -146,7 +158,11 @@ def test_a_sender_that_stays_until_the_receive_begins_waits_for_it_unless_it_nee
 
 def test_messages_of_a_tag_keep_their_order_and_others_may_overtake_them(tmp_path):
     sends = [mpi(100, 101, "Send", tag=1), mpi(110, 111, "Send", tag=2), mpi(120, 121, "Send", tag=1)]
-    receives = [mpi(200, 210, "Recv", peer=0, tag=2), mpi(220, 230, "Recv", peer=0, tag=1), mpi(300, 310, "Recv", peer=0, tag=1)]
+    receives = [
+        mpi(200, 210, "Recv", peer=0, tag=2),
+        mpi(220, 230, "Recv", peer=0, tag=1),
+        mpi(300, 310, "Recv", peer=0, tag=1),
+    ]
     rows, _ = matched(tmp_path, sends, receives)
     pairs = {frozenset(r[2] for r in rows if r[0] == number) for number in {r[0] for r in rows}}
     assert pairs == {frozenset((110, 200)), frozenset((100, 220)), frozenset((120, 300))}
@@ -163,11 +179,17 @@ def test_a_receive_may_have_room_for_more_than_is_sent(tmp_path):
         ([mpi(100, 101, "Send", peer=2)], [mpi(50, 51, "Barrier")], 1),  # only one sends with the tag
         ([mpi(100, 101, "Send", peer=2)], [mpi(110, 111, "Send", peer=2)], 0),  # two do
         ([mpi(100, 101, "Send", peer=2)], [mpi(110, 111, "Send", peer=2, tag=8)], 1),
-        ([mpi(100, 101, "Send", peer=2), mpi(105, 106, "Send", peer=2)], [mpi(50, 51, "Barrier")], 0),  # more than are received
+        (
+            [mpi(100, 101, "Send", peer=2), mpi(105, 106, "Send", peer=2)],
+            [mpi(50, 51, "Barrier")],
+            0,
+        ),  # more than are received
     ],
 )
 def test_a_receive_from_any_rank_is_of_the_only_one_that_sends_with_its_tag(first, second, instances, tmp_path):
-    rows, _ = matched(tmp_path, first, second, [mpi(60, 61, "Irecv", peer=-1, request=3), mpi(90, 120, "Wait", request=3)])
+    rows, _ = matched(
+        tmp_path, first, second, [mpi(60, 61, "Irecv", peer=-1, request=3), mpi(90, 120, "Wait", request=3)]
+    )
     assert len({r[0] for r in rows}) == instances
 
 
@@ -175,4 +197,7 @@ def test_a_message_without_communicator_is_matched_with_none(tmp_path):
     calls = [[mpi(100, 101, "Send", communicator=9)], [mpi(100, 110, "Recv", peer=0, communicator=9)]]
     rows, notes = matched(tmp_path, *calls)
     assert rows == []
-    assert "2 communication calls have no kernel, end, communicator or set-up in the reports, so they are not matched" in notes
+    assert (
+        "2 communication calls have no kernel, end, communicator or set-up in the reports, so they are not matched"
+        in notes
+    )

@@ -92,7 +92,10 @@ def test_every_wait_is_as_in_the_record(score, part):
 @pytest.mark.parametrize("part", BLOCKING)
 def test_the_size_of_every_message_is_as_in_the_record(score, part):
     found = score.total(part)
-    assert (found.sizes_right, found.sizes + found.sizes_ambiguous) == (found.sizes, SIZES[score.name.partition("-")[0]][part])
+    assert (found.sizes_right, found.sizes + found.sizes_ambiguous) == (
+        found.sizes,
+        SIZES[score.name.partition("-")[0]][part],
+    )
     assert found.sizes_ambiguous <= 0.15 * found.sizes
 
 

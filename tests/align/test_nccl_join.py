@@ -13,7 +13,9 @@ OPS = ["AllReduce", "AllToAll", "Recv", "Send"]
 def calls(op, unit, context):
     op, unit, context = (np.array(v, np.int64) for v in (op, unit, context))
     none, units = np.zeros(len(op), np.int64), np.zeros(len(context), np.int64)
-    return Calls(np.arange(len(op)), np.arange(len(op)) + 1, none, none, op, none, unit, units, units, units, context, OPS, [])
+    return Calls(
+        np.arange(len(op)), np.arange(len(op)) + 1, none, none, op, none, unit, units, units, units, context, OPS, []
+    )
 
 
 def test_grouped_sends_and_receives_are_what_the_range_around_them_says():
@@ -60,7 +62,12 @@ def test_kernels_of_a_unit_belong_to_its_calls():
 def test_what_was_traced_is_not_read_from_calls_again():
     own = calls([0, 3, 2], [0, 1, 2], [7, 8, 9])
     left, unit = _untraced(own, np.array([2, -1, 0]))
-    assert (left.op.tolist(), left.unit.tolist(), left.unit_context.tolist(), unit.tolist()) == ([0, 2], [0, 1], [7, 9], [1, -1, 0])
+    assert (left.op.tolist(), left.unit.tolist(), left.unit_context.tolist(), unit.tolist()) == (
+        [0, 2],
+        [0, 1],
+        [7, 9],
+        [1, -1, 0],
+    )
 
 
 def test_a_span_holds_what_ends_within_it():

@@ -23,11 +23,14 @@ def test_an_operation_has_device_stream_and_times_of_its_kernel(tmp_path):
         ranges=[traced(1010 + 1000 * k, 1110 + 1000 * k, seqNumber=k) for k in range(3)],
         api=[launch(500 + 1000 * k, k + 1) for k in range(3)],
         kernels=[
-            kernel(1000 + 1000 * k, 1100 + 1000 * k, collective(0, 1)["name"], correlation=k + 1, stream=20) for k in range(3)
+            kernel(1000 + 1000 * k, 1100 + 1000 * k, collective(0, 1)["name"], correlation=k + 1, stream=20)
+            for k in range(3)
         ],
     )
     columns = ("start", "end", "device", "stream", "sequence", "api_start", "evidence")
-    assert picked(rows, *columns) == [(1000 + 1000 * k, 1100 + 1000 * k, 0, 20, k, 500 + 1000 * k, "trace") for k in range(3)]
+    assert picked(rows, *columns) == [
+        (1000 + 1000 * k, 1100 + 1000 * k, 0, 20, k, 500 + 1000 * k, "trace") for k in range(3)
+    ]
 
 
 def test_members_of_several_devices_keep_to_their_own(tmp_path):
@@ -55,7 +58,11 @@ def test_members_of_several_devices_keep_to_their_own(tmp_path):
 def test_operations_of_a_group_share_its_kernel(tmp_path):
     rows = rows_of(
         tmp_path,
-        ranges=[traced(1000, 1050, seqNumber=0), traced(1050, 1099, "AllGather", seqNumber=1), traced(2000, 2100, seqNumber=2)],
+        ranges=[
+            traced(1000, 1050, seqNumber=0),
+            traced(1050, 1099, "AllGather", seqNumber=1),
+            traced(2000, 2100, seqNumber=2),
+        ],
         kernels=[collective(1000, 1100), collective(2000, 2100)],
     )
     assert picked(rows, "op", "start", "end", "stream") == [
@@ -117,7 +124,12 @@ def test_a_kernel_of_another_operation_at_the_same_time_is_not_taken(tmp_path):
 def test_an_operation_by_copies_extends_over_them(tmp_path):
     copies = [
         {"start": s, "end": e, "kind": "PtoP", "bytes": b, "collective": c, "stream": 21}
-        for s, e, b, c in ((1000, 1002, 4, True), (1010, 1090, 4096, True), (1095, 1099, 4, True), (1200, 1300, 64, None))
+        for s, e, b, c in (
+            (1000, 1002, 4, True),
+            (1010, 1090, 4096, True),
+            (1095, 1099, 4, True),
+            (1200, 1300, 64, None),
+        )
     ]
     rows = rows_of(tmp_path, ranges=[traced(1001, 1098, "AllGather", seqNumber=0)], copies=copies)
     assert picked(rows, "op", "start", "end", "stream", "sequence") == [("AllGather", 1000, 1099, 21, 0)]
@@ -134,7 +146,11 @@ def test_a_call_that_the_profiler_traced_without_work_has_the_kernel_that_it_lau
         api=[launch(110, 1), launch(210, 2)],
         kernels=[collective(160, 400, correlation=1), collective(400, 500, correlation=2)],
     )
-    assert picked(rows, "sequence", "start", "end", "api_start") == [(0, 160, 400, 100), (1, 400, 500, 200), (2, None, None, 300)]
+    assert picked(rows, "sequence", "start", "end", "api_start") == [
+        (0, 160, 400, 100),
+        (1, 400, 500, 200),
+        (2, None, None, 300),
+    ]
 
 
 def test_what_was_not_traced_stays(tmp_path):
@@ -186,7 +202,11 @@ def test_a_frameworks_range_says_what_a_kernel_without_calls_exchanges(tmp_path)
 
 
 def test_the_member_of_a_row_that_does_not_say_it_is_the_only_one_of_its_process():
-    process, communicator, said = np.array([1, 1, 1, 2, 2, 2, 3]), np.zeros(7, np.int64), np.array([4, -1, 4, 0, 1, -1, -1])
+    process, communicator, said = (
+        np.array([1, 1, 1, 2, 2, 2, 3]),
+        np.zeros(7, np.int64),
+        np.array([4, -1, 4, 0, 1, -1, -1]),
+    )
     assert _members(process, communicator, said).tolist() == [4, 4, 4, 0, 1, -1, -1]
 
 

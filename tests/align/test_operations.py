@@ -12,7 +12,8 @@ TEXTS = {"evidence"}
 def table_of(*rows):
     """A table with `MATCHED_COLUMNS`; columns that are not given are null, names are numbers."""
     columns = {
-        name: pa.array([row.get(name) for row in rows], pa.string() if name in TEXTS else pa.int64()) for name in MATCHED_COLUMNS
+        name: pa.array([row.get(name) for row in rows], pa.string() if name in TEXTS else pa.int64())
+        for name in MATCHED_COLUMNS
     }
     return pa.table(columns)
 

@@ -71,7 +71,9 @@ def test_clocks_that_are_off_leave_ends_that_scatter_in_modes_in_their_order():
     # clocks are off by more than a transfer, and one of the members leaves some operations late
     leaves = np.where(np.arange(20) % 7 == 3, 600_000, 0)
     for off_ns in (60_000, -130_000):
-        assert positions(member(STEPS), member(STEPS + off_ns + leaves, length=leaves + 50_000)).tolist() == list(range(20))
+        assert positions(member(STEPS), member(STEPS + off_ns + leaves, length=leaves + 50_000)).tolist() == list(
+            range(20)
+        )
     # from one operation to the next is no error of clocks, and two that overlap nowhere are none
     assert positions(member(STEPS), member(STEPS + 320_000 + leaves, length=leaves + 50_000)).tolist() == [-1] * 20
     apart = STEPS + np.where(np.arange(20) % 2, 60_000, -60_000)
@@ -107,7 +109,9 @@ def test_the_law_holds_for_those_that_meet_and_for_messages_one_way():
     assert not _lawful(send, receive, at[:1])[0]
     assert not _lawful(receive, send, at[:1])[0]
     assert _lawful(send, member([61.0], length=10.0, meets=False, way=-1), at[:1])[0]
-    assert _lawful(member([100.0], length=0.0), member([300.0], length=40.0), at[:1])[0]  # what takes no time shows nothing
+    assert _lawful(member([100.0], length=0.0), member([300.0], length=40.0), at[:1])[
+        0
+    ]  # what takes no time shows nothing
 
 
 def test_ends_are_close_if_the_next_ones_are_four_times_as_far():
@@ -122,15 +126,28 @@ def test_a_clock_is_moved_by_the_least_with_which_all_meet():
     assert _moved(reference, own).end.tolist() == [900.0, 1910.0, 2915.0]
     late = member([1130.0, 2150.0, 3120.0], length=100.0)
     assert _moved(reference, late).end.tolist() == [1080.0, 2100.0, 3070.0]
-    assert _moved(reference, member([600.0, 1600.0, 2600.0], length=100.0)).end.tolist() == [600.0, 1600.0, 2600.0]  # too far
-    assert _moved(reference, member([880.0, 2120.0, 3000.0], length=100.0)).end[0] == 880.0  # no move is enough for both
+    assert _moved(reference, member([600.0, 1600.0, 2600.0], length=100.0)).end.tolist() == [
+        600.0,
+        1600.0,
+        2600.0,
+    ]  # too far
+    assert (
+        _moved(reference, member([880.0, 2120.0, 3000.0], length=100.0)).end[0] == 880.0
+    )  # no move is enough for both
     assert _moved(reference, member([880.0, 1890.0, 2895.0], length=100.0, meets=False)).end[0] == 880.0
     rooted = own._replace(meets=np.array([False, True, True]))  # of these it is not known
     assert _moved(reference, rooted).end.tolist() == [890.0, 1900.0, 2905.0]
 
 
 def test_of_places_that_do_not_ascend_the_dearer_are_left_out():
-    assert _ascending(np.array([0, 4, 2, 3, -1, 5]), np.array([0.0, 2.0, 1.0, 1.0, 0.0, 0.0])).tolist() == [0, -1, 2, 3, -1, 5]
+    assert _ascending(np.array([0, 4, 2, 3, -1, 5]), np.array([0.0, 2.0, 1.0, 1.0, 0.0, 0.0])).tolist() == [
+        0,
+        -1,
+        2,
+        3,
+        -1,
+        5,
+    ]
     assert _ascending(np.array([0, 4, 2, 3]), np.array([0.0, 1.0, 1.0, 2.0])).tolist() == [0, 4, -1, -1]
     assert _ascending(np.array([3, 3, 1]), np.array([5.0, 4.0, 3.0])).tolist() == [-1, -1, 1]
 
@@ -191,7 +208,9 @@ def test_sizes_that_differ_part_operations_unless_most_do():
 def test_one_alone_between_two_that_are_sure_is_what_is_left_there():
     ends = np.delete(STEPS, 12) + 3_000.0
     ends[6] += 30_000.0  # later than the others, but nothing else is near
-    assert positions(member(STEPS, length=400_000.0), member(ends, length=400_000.0)).tolist() == [n for n in range(20) if n != 12]
+    assert positions(member(STEPS, length=400_000.0), member(ends, length=400_000.0)).tolist() == [
+        n for n in range(20) if n != 12
+    ]
 
 
 def test_members_of_another_run_are_no_partners():

@@ -53,7 +53,9 @@ def test_ranks_that_share_the_operations_of_one_key_are_related_by_these():
     _, one, other = made_up(2e3, seed=2)
     other += 1.3e9 * np.random.default_rng(3).uniform(size=len(other))  # of other operations
     key = np.repeat([5, 7], len(first))
-    line = relate_partly(ends(np.concatenate([first, one]), key), ends(np.concatenate([second, other]), key), rate=False)
+    line = relate_partly(
+        ends(np.concatenate([first, one]), key), ends(np.concatenate([second, other]), key), rate=False
+    )
     assert line.offset_ns == pytest.approx(-7.3e11, abs=2e3)
     assert line.certainty > 0.9
 

@@ -61,7 +61,9 @@ def test_variances_are_those_of_the_differences_at_each_place():
 
 
 def test_a_piece_is_laid_where_it_fits_and_keys_are_equal():
-    second = ends([0, 10_000, 30_000, 60_000, 100_000, 110_000, 130_000, 160_000, 200_000], key=[0, 0, 0, 0, 0, 1, 0, 0, 0])
+    second = ends(
+        [0, 10_000, 30_000, 60_000, 100_000, 110_000, 130_000, 160_000, 200_000], key=[0, 0, 0, 0, 0, 1, 0, 0, 0]
+    )
     found = _places(np.array([5.0, 20_005.0, 50_005.0]), np.zeros(3, np.int64), second)
     assert found[0].tolist() == [10_000.0, 30_000.0, 60_000.0]
     assert [110_000.0, 130_000.0, 160_000.0] not in found.tolist()
@@ -117,7 +119,9 @@ def test_ends_of_two_runs_wander_apart_and_those_of_one_do_not():
     late = rng.normal(0.0, 1e3, 60)
     assert _of_one_run(second + late, second, line(scale=1e3))
     assert not _of_one_run(second + np.cumsum(late), second, line(scale=1e4))
-    assert _of_one_run(second + np.where(np.arange(60) < 30, 0.0, 3e3) + late, second, line(scale=1e4))  # a clock that was set
+    assert _of_one_run(
+        second + np.where(np.arange(60) < 30, 0.0, 3e3) + late, second, line(scale=1e4)
+    )  # a clock that was set
     assert _of_one_run(second[:15] + np.cumsum(late[:15]), second[:15], line(scale=1e4))  # too few to tell
 
 
@@ -135,7 +139,9 @@ def test_a_part_that_is_much_sharper_decides():
     rng = np.random.default_rng(11)
     second = np.sort(rng.uniform(0, 2e10, 600))
     shared = rng.random(600) < 0.4
-    first = second + np.where(shared, 7e5 + 1e-4 * (second - 1e10) + rng.normal(0.0, 50.0, 600), rng.uniform(-4e6, 4e6, 600))
+    first = second + np.where(
+        shared, 7e5 + 1e-4 * (second - 1e10) + rng.normal(0.0, 50.0, 600), rng.uniform(-4e6, 4e6, 600)
+    )
     order = np.argsort(first)
     wide = ClockLine(0.0, 0.0, 1e10, 3e6, 600, 0.4)
     found = _sharpened(ends(first[order]), ends(second), wide, rate=True)
@@ -143,7 +149,10 @@ def test_a_part_that_is_much_sharper_decides():
     assert found.offset_ns - 7e5 == pytest.approx(0.0, abs=5e3)
     assert found.scale_ns < 1e4
     assert found.certainty == 0.4
-    assert _sharpened(ends(first[order]), ends(second), ClockLine(0.0, 0.0, 1e10, 100.0, 600, 0.4), rate=True).scale_ns == 100.0
+    assert (
+        _sharpened(ends(first[order]), ends(second), ClockLine(0.0, 0.0, 1e10, 100.0, 600, 0.4), rate=True).scale_ns
+        == 100.0
+    )
 
 
 def test_the_line_through_ends_is_robust_and_has_a_rate_only_where_it_shows():
@@ -158,7 +167,9 @@ def test_the_line_through_ends_is_robust_and_has_a_rate_only_where_it_shows():
     assert 180 <= found.count <= 190
     assert _fitted(x + left, x, rate=True).slope == 0.0
     assert _fitted(x * (1 + 3e-6) + left, x, rate=False).slope == 0.0
-    assert _theil(np.array([0.0, 1.0, 2.0, 3.0, 4.0]), np.array([0.0, 9.0, 2.0, 15.0, 0.0])) == pytest.approx((1.0 + 3.0) / 2)
+    assert _theil(np.array([0.0, 1.0, 2.0, 3.0, 4.0]), np.array([0.0, 9.0, 2.0, 15.0, 0.0])) == pytest.approx(
+        (1.0 + 3.0) / 2
+    )
     assert _theil(np.array([1.0]), np.array([1.0])) == 0.0
 
 
@@ -192,7 +203,10 @@ def test_a_line_is_fitted_to_the_nearest_ends():
     found = _refined(ends(first), ends(second), 7e5 + 4e4, 0.0, 0.0, rate=True)
     assert (found.offset_ns, found.count) == (pytest.approx(7e5, abs=80.0), 60)
     assert found.scale_ns == pytest.approx(200.0, rel=0.3)
-    assert _refined(ends(first, np.zeros(60, np.int64)), ends(second, np.ones(60, np.int64)), 7e5, 0.0, 0.0, rate=True) is None
+    assert (
+        _refined(ends(first, np.zeros(60, np.int64)), ends(second, np.ones(60, np.int64)), 7e5, 0.0, 0.0, rate=True)
+        is None
+    )
 
 
 def test_other_places_of_the_middle_piece_are_periods_away():

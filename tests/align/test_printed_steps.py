@@ -22,12 +22,18 @@ from alltrace.trace.errors import InputError
 def steps_of(folder, *, edit=None, patterns=(), **changes):
     """The alignment of a simulated run that was imported with its training log, whose lines `edit` may change."""
     write_run(
-        "sharded", folder / "reports", logs=True, **{"ranks": 4, "hosts": 1, "steps": 10, "nvtx": False, **changes}, ideal=True
+        "sharded",
+        folder / "reports",
+        logs=True,
+        **{"ranks": 4, "hosts": 1, "steps": 10, "nvtx": False, **changes},
+        ideal=True,
     )
     log = folder / "reports" / "logs" / "train.log"
     if edit is not None:
         log.write_text("".join(edit(log.read_text().splitlines(keepends=True))))
-    import_reports([str(folder / "reports")], folder / "run", jobs=1, training_logs=[str(log)], training_patterns=patterns)
+    import_reports(
+        [str(folder / "reports")], folder / "run", jobs=1, training_logs=[str(log)], training_patterns=patterns
+    )
     return aligned(Run(folder / "run"))
 
 
@@ -58,7 +64,9 @@ def in_a_form_of_its_own(lines):
 def test_lines_of_a_form_of_its_own_are_steps_by_a_pattern(tmp_path):
     with pytest.raises(InputError, match=r"no step lines in 10 lines.* describe its lines with --pattern"):
         steps_of(tmp_path / "without", edit=in_a_form_of_its_own)
-    alignment = steps_of(tmp_path / "with", edit=in_a_form_of_its_own, patterns=[r"tick (?P<step>\d+) took (?P<step_time_ms>\S+)"])
+    alignment = steps_of(
+        tmp_path / "with", edit=in_a_form_of_its_own, patterns=[r"tick (?P<step>\d+) took (?P<step_time_ms>\S+)"]
+    )
     assert by_rank(alignment) == {r: list(range(1, 11)) for r in range(4)}
     assert any("steps have the numbers of the training log: 10 of 10" in n for n in alignment.steps_notes)
 
@@ -93,7 +101,9 @@ def test_steps_come_from_the_log_alone_where_nothing_repeats(tmp_path):
     alignment = steps_of(tmp_path, dropped_share=0.1)
     assert set(alignment.steps["source"].to_pylist()) == {"log"}
     assert by_rank(alignment) == {r: list(range(1, 11)) for r in range(4)}
-    lasted = [e - s for s, e in zip(alignment.steps["start"].to_pylist(), alignment.steps["end"].to_pylist(), strict=True)]
+    lasted = [
+        e - s for s, e in zip(alignment.steps["start"].to_pylist(), alignment.steps["end"].to_pylist(), strict=True)
+    ]
     assert all(20e6 < t < 60e6 for t in lasted)
 
 
@@ -139,7 +149,9 @@ def test_a_long_log_is_held_against_the_steps_in_little_memory():
 
 
 def clocks(*offsets, evidence=9):
-    return SimpleNamespace(manifest=SimpleNamespace(clocks=[SimpleNamespace(offset_ns=n, evidence=evidence) for n in offsets]))
+    return SimpleNamespace(
+        manifest=SimpleNamespace(clocks=[SimpleNamespace(offset_ns=n, evidence=evidence) for n in offsets])
+    )
 
 
 def test_the_clock_of_the_log_is_as_uncertain_as_the_hosts_differ():
@@ -188,13 +200,17 @@ def a_run(offsets=(0,)):
     """Ranks 0 and 1 with 100 s from 10 s of UTC on, by clocks that agree with it."""
     of_run = clocks(*offsets)
     of_run.manifest.zero_utc_ns = 0
-    of_run.ranks = [SimpleNamespace(rank=n, start_ns=int(10e9), end_ns=int(110e9), time_base_utc_ns=0) for n in range(2)]
+    of_run.ranks = [
+        SimpleNamespace(rank=n, start_ns=int(10e9), end_ns=int(110e9), time_base_utc_ns=0) for n in range(2)
+    ]
     return of_run
 
 
 @pytest.fixture
 def bases(monkeypatch):
-    monkeypatch.setattr(printed_steps, "_bases", lambda run: {0: 0, 1: 1000} if run.manifest.zero_utc_ns is not None else None)
+    monkeypatch.setattr(
+        printed_steps, "_bases", lambda run: {0: 0, 1: 1000} if run.manifest.zero_utc_ns is not None else None
+    )
 
 
 def test_lines_with_times_are_steps_by_themselves(bases):
@@ -211,7 +227,12 @@ def test_lines_with_times_are_steps_by_themselves(bases):
     assert set(made.column("source").to_pylist()) == {"log"}
     took = np.array([2.0, 2.0, 30.0, 3.0, 50.0]) * 1e9
     made, _ = _made(a_run(), number, end, took)
-    assert made.column("start").to_numpy()[:4].tolist() == [18e9, 20e9, 57e9, 80e9]  # none before the end of the one before
+    assert made.column("start").to_numpy()[:4].tolist() == [
+        18e9,
+        20e9,
+        57e9,
+        80e9,
+    ]  # none before the end of the one before
 
 
 def test_lines_that_cannot_be_steps_say_why(bases):
@@ -231,7 +252,12 @@ def test_lines_that_cannot_be_steps_say_why(bases):
 
 def reports(lasting, rank=0):
     begin = np.cumsum([0, *lasting])[:-1].astype(np.int64)
-    columns = {"rank": [rank] * len(begin), "step": range(len(begin)), "start": begin, "end": begin + np.array(lasting, np.int64)}
+    columns = {
+        "rank": [rank] * len(begin),
+        "step": range(len(begin)),
+        "start": begin,
+        "end": begin + np.array(lasting, np.int64),
+    }
     return pa.table({name: pa.array(values, pa.int64()) for name, values in columns.items()})
 
 
@@ -243,7 +269,10 @@ def test_numbers_of_the_log_are_those_where_steps_take_as_long(bases):
     steps = reports(took[3:6] * 1.02)
     found, notes = _numbered(unknown, steps, ("before",), number, stamp, took)
     assert found.column("step").to_pylist() == [130, 140, 150]
-    assert notes == ("before", "steps have the numbers of the training log: 3 of 3 steps of the reports have a line in it")
+    assert notes == (
+        "before",
+        "steps have the numbers of the training log: 3 of 3 steps of the reports have a line in it",
+    )
     # a step after the last line goes on by one
     found, notes = _numbered(unknown, reports([*took[4:], 50e9]), (), np.arange(8) + 100, stamp, took)
     assert notes[0].endswith("4 of 5 steps of the reports have a line in it")

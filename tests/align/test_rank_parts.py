@@ -81,7 +81,12 @@ def read(monkeypatch):
 def everything(run):
     """The bytes of all that was made of a run."""
     folders = ("align", "operations", "tiles", "findings")
-    return {p.relative_to(run).as_posix(): p.read_bytes() for f in folders for p in sorted((run / f).rglob("[!.]*")) if p.is_file()}
+    return {
+        p.relative_to(run).as_posix(): p.read_bytes()
+        for f in folders
+        for p in sorted((run / f).rglob("[!.]*"))
+        if p.is_file()
+    }
 
 
 def make_all(run):
@@ -119,7 +124,9 @@ def whole(imported, tmp_path_factory):
         ("kept", "write_table", 0),
     ],
 )
-def test_a_process_that_is_killed_in_a_stage_leaves_what_the_next_one_finishes_with_the_same_bytes(run, whole, place, name, calls):
+def test_a_process_that_is_killed_in_a_stage_leaves_what_the_next_one_finishes_with_the_same_bytes(
+    run, whole, place, name, calls
+):
     done = subprocess.run([sys.executable, "-c", KILLED, str(run), place, name, str(calls)], check=False)
     assert done.returncode == 9
     assert make_all(run) == whole

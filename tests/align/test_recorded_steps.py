@@ -34,7 +34,9 @@ def record(lengths, *, ops=OPS, rank=0, first=0, seed=1) -> list[Entry]:
         moments = sorted(draw.uniform(0.05, 0.6) for _ in ops[1:])
         for (op, sizes), moment in zip(ops, [0.0, *moments], strict=True):
             created = at + round(moment * length * MS)
-            found.append(Entry(rank, "0", len(found), op, "completed", sizes=sizes, created_ns=created, number=len(found)))
+            found.append(
+                Entry(rank, "0", len(found), op, "completed", sizes=sizes, created_ns=created, number=len(found))
+            )
         at += round(length * MS)
     return found[first:]
 
@@ -116,7 +118,15 @@ def test_the_view_says_what_it_found(tmp_path):
     recording = type(
         "Recording",
         (),
-        {"entries": record(lengths), "path": "r", "version": "2", "ranks": (0,), "unread": 0, "damage": None, "goes_on": None},
+        {
+            "entries": record(lengths),
+            "path": "r",
+            "version": "2",
+            "ranks": (0,),
+            "unread": 0,
+            "damage": None,
+            "goes_on": None,
+        },
     )
     found = answer([recording], "steps", {0: captured(lengths, 20, 30)})
     values = {(row["captured"], row["duration_us"]) for row in found.table.to_pylist()}

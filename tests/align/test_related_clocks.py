@@ -45,7 +45,18 @@ def test_ranks_of_all_hosts_are_on_one_clock_within_their_scatter(named):
 @pytest.mark.parametrize("late_ns", [5e3, 20e3])
 def test_stages_of_a_pipeline_are_not_a_microbatch_apart(late_ns, seed):
     # microbatches are 2 ms apart, nearly alike, and stamps are off by hundreds
-    grid = Grid(tensor=1, data=2, stages=4, micro=8, layers=1, steps=8, streams="links", world=False, late_ns=late_ns, causal=True)
+    grid = Grid(
+        tensor=1,
+        data=2,
+        stages=4,
+        micro=8,
+        layers=1,
+        steps=8,
+        streams="links",
+        world=False,
+        late_ns=late_ns,
+        causal=True,
+    )
     assert farthest_apart_ns(execute(replace(grid, seed=seed)).anonymous()) < 100e3
 
 
@@ -111,7 +122,9 @@ def test_operations_without_names_are_matched_again_by_fitted_clocks_until_nothi
 def test_stages_are_related_by_the_half_of_their_ends_that_they_share():
     rng = np.random.default_rng(3)
     shared = np.cumsum(rng.uniform(5e6, 9e6, 60))
-    own, others = (np.sort(np.concatenate((shared + rng.normal(0, 2_000.0, 60), rng.uniform(0, 4e8, 60)))) for _ in range(2))
+    own, others = (
+        np.sort(np.concatenate((shared + rng.normal(0, 2_000.0, 60), rng.uniform(0, 4e8, 60)))) for _ in range(2)
+    )
     none, key = np.full(120, -1), np.zeros(120, np.int64)
     line = relate_partly(Ends(own, key, none), Ends(others - 1.7e9, key, none), rate=False)
     assert line is not None

@@ -16,7 +16,16 @@ def test_members_with_most_operations_are_related_to_all_others():
     # communicator 5 has 12 operations, communicator 3 has 30
     communicators, members = np.array([5, 5, 3, 3, 3, 5]), np.array([0, 1, 0, 2, 4, 1])
     many = np.array([4, 5, 10, 12, 8, 3])
-    assert list(_pairs(communicators, members, many)) == [(2, 0), (2, 4), (0, 2), (0, 4), (4, 2), (4, 0), (1, 0), (0, 1)]
+    assert list(_pairs(communicators, members, many)) == [
+        (2, 0),
+        (2, 4),
+        (0, 2),
+        (0, 4),
+        (4, 2),
+        (4, 0),
+        (1, 0),
+        (0, 1),
+    ]
     six = list(_pairs(np.zeros(6, np.int64), np.arange(6), np.full(6, 2)))
     assert len(six) == 4 * 5
     assert {hub for hub, _ in six} == {0, 1, 2, 3}

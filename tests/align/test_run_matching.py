@@ -68,7 +68,9 @@ def test_it_is_the_same_alignment(tmp_path, monkeypatch, read):
     for column in ("instance", "communicator", "ordinal", "rank", "row", "op", "bytes", "group_size", "confidence"):
         assert found.members.column(column).to_pylist() == expected.column(column).to_pylist(), column
     for column in ("start", "end", "wait_ns"):
-        assert found.members.column(column).to_pylist() == pytest.approx(expected.column(column).to_pylist(), abs=200), column
+        assert found.members.column(column).to_pylist() == pytest.approx(
+            expected.column(column).to_pylist(), abs=200
+        ), column
     assert found.groups == whole.groups
     assert (found.unmatched, found.matching_score, found.notes) == (whole.unmatched, whole.matching_score, whole.notes)
     assert [c.offset_ns for c in found.clocks] == pytest.approx([c.offset_ns for c in whole.clocks], abs=200)

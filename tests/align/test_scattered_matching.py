@@ -59,7 +59,9 @@ def test_nothing_is_matched_where_nothing_is():
 
 @pytest.mark.sampled(3)
 @pytest.mark.corpus
-@pytest.mark.parametrize(("report", "pairs"), [("h100x2_nccl_sendrecv", 33), ("mfu_before_2gpu", 33), ("mfu_after_2gpu", 31)])
+@pytest.mark.parametrize(
+    ("report", "pairs"), [("h100x2_nccl_sendrecv", 33), ("mfu_before_2gpu", 33), ("mfu_after_2gpu", 31)]
+)
 def test_two_devices_that_exchange_meet_in_their_order(corpus, tmp_path, report, pairs):
     run = open_run(corpus / "nsys" / f"{report}_nsys2026.2.sqlite", cache_dir=tmp_path)
     rows = run.recipe("collectives").to_arrow().to_pylist()

@@ -14,7 +14,15 @@ from alltrace.align.steps import find_steps, rank_steps
 from alltrace.synth import write_run
 
 STEPS = 7
-SMALL = {"ranks": 8, "hosts": 2, "steps": STEPS, "kernels_per_layer": 6, "layers": 5, "warmup_steps": 1, "checkpoint_every": 4}
+SMALL = {
+    "ranks": 8,
+    "hosts": 2,
+    "steps": STEPS,
+    "kernels_per_layer": 6,
+    "layers": 5,
+    "warmup_steps": 1,
+    "checkpoint_every": 4,
+}
 
 
 def steps_of(run):
@@ -110,14 +118,19 @@ def _kinds(folder, took, computed=None, kind="compute"):
     works = zip(ends, took if computed is None else computed, strict=True)
     kernels = [kernel(start=int(end - ns), end=int(end), correlation=n, kind=kind) for n, (end, ns) in enumerate(works)]
     host = [(2 * n, 2 * n + 1 + n % 2) for n in range(len(took))]
-    api = [{"start": start, "end": end, "correlation": n, "name": "cudaLaunchKernel"} for n, (start, end) in enumerate(host)]
+    api = [
+        {"start": start, "end": end, "correlation": n, "name": "cudaLaunchKernel"}
+        for n, (start, end) in enumerate(host)
+    ]
     ranges = [{"start": start, "end": end, "name": f"step {n}"} for n, (start, end) in enumerate(host)]
     table, _ = steps_of(make_run(folder / "run", {0: {"kernels": kernels, "api": api, "ranges": ranges}}))
     return table.column("kind").to_pylist()
 
 
 def test_ranges_that_launch_nothing_are_no_steps(tmp_path):
-    kernels = [kernel(start=1000 * n + 100 * k, end=1000 * n + 100 * k + 90, name=f"k{k}") for n in range(8) for k in range(9)]
+    kernels = [
+        kernel(start=1000 * n + 100 * k, end=1000 * n + 100 * k + 90, name=f"k{k}") for n in range(8) for k in range(9)
+    ]
     ranges = [{"start": 1000 * n + 950, "end": 1000 * n + 960, "name": f"step {n}"} for n in range(8)]
     table, _ = steps_of(make_run(tmp_path / "run", {0: {"kernels": kernels, "ranges": ranges}}))
     assert set(table.column("source").to_pylist()) == {"kernels"}
@@ -199,7 +212,10 @@ def _epochs(optimizers=True):
 
 def test_the_step_is_what_holds_one_work_of_an_optimizer(tmp_path):
     wanted = [
-        (4 * n + step, begin, begin + 2_300) for n in range(2) for step in range(4) for begin in [10_000 * n + 2_400 * step + 10]
+        (4 * n + step, begin, begin + 2_300)
+        for n in range(2)
+        for step in range(4)
+        for begin in [10_000 * n + 2_400 * step + 10]
     ]
     assert _found(tmp_path / "with", _epochs()) == wanted
     # nothing tells: the outermost
@@ -255,7 +271,9 @@ def test_of_nested_optimizers_the_outer_one_counts(tmp_path):
     for n in range(4):
         at = 1000 * n
         ranges += [_range(at, at + 500, "forward"), _range(at + 600, at + 900, "DeepSpeedZeroOptimizer_Stage3.step")]
-        ranges += [_range(at + 610 + 95 * k, at + 620 + 95 * k, "Optimizer.step#FusedAdam.step", depth=1) for k in range(3)]
+        ranges += [
+            _range(at + 610 + 95 * k, at + 620 + 95 * k, "Optimizer.step#FusedAdam.step", depth=1) for k in range(3)
+        ]
     assert _found(tmp_path, ranges) == [(0, 0, 1000), (1, 1000, 2000), (2, 2000, 3000), (3, 3000, 3900)]
 
 
@@ -283,7 +301,9 @@ def test_a_longer_step_that_brings_much_more_home_than_others_is_a_checkpoint_ho
     def kinds(saved, length):
         took = np.array([100, 100, 100, length, 100, 100])
         copied, none = np.array([4, 4, 4, saved, 4, 4]), np.zeros(6, int)
-        found = SimpleNamespace(rank=0, took=took, starts=none, ends=took, copied=copied, computed=none, saves=np.zeros(6, bool))
+        found = SimpleNamespace(
+            rank=0, took=took, starts=none, ends=took, copied=copied, computed=none, saves=np.zeros(6, bool)
+        )
         return list(steps._kinds([found], {0: np.arange(6)}).values())
 
     assert kinds(400_000, 200)[3] == "checkpoint"
@@ -291,12 +311,16 @@ def test_a_longer_step_that_brings_much_more_home_than_others_is_a_checkpoint_ho
     assert kinds(40_000, 200) == ["step"] * 6
 
 
-@pytest.mark.parametrize(("every", "kind"), [(12, "checkpoint"), (5, "checkpoint"), (4, "step"), (3, "step"), (2, "step")])
+@pytest.mark.parametrize(
+    ("every", "kind"), [(12, "checkpoint"), (5, "checkpoint"), (4, "step"), (3, "step"), (2, "step")]
+)
 def test_checkpoints_in_a_quarter_of_the_steps_are_ordinary_steps(every, kind):
     saving = np.arange(24) % every == every - 1
     took, none = np.where(saving, 200, 100), np.zeros(24, int)
     copied = np.where(saving, 400_000, 4)
-    found = SimpleNamespace(rank=0, took=took, starts=none, ends=took, copied=copied, computed=none, saves=np.zeros(24, bool))
+    found = SimpleNamespace(
+        rank=0, took=took, starts=none, ends=took, copied=copied, computed=none, saves=np.zeros(24, bool)
+    )
     kinds = steps._kinds([found], {0: np.arange(24)})
     assert {kinds[step] for step in np.flatnonzero(saving).tolist()} == {kind}
     assert {kinds[step] for step in np.flatnonzero(~saving).tolist()} == {"step"}

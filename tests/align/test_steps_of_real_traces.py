@@ -44,7 +44,9 @@ def test_steps_of_pytorch_and_vllm(corpus, tmp_path, name, steps):
     assert listed(path, tmp_path) == [(n, pytest.approx(took, abs=2)) for n, took in wanted]
 
 
-@pytest.mark.parametrize("name", ["nersc_dali_fp32", "nersc_dali_bf16", "a100x4_ddp_baseline_nsys2022.4", "llm_nvtx_nsys2025"])
+@pytest.mark.parametrize(
+    "name", ["nersc_dali_fp32", "nersc_dali_bf16", "a100x4_ddp_baseline_nsys2022.4", "llm_nvtx_nsys2025"]
+)
 def test_steps_of_nvtx(corpus, tmp_path, name):
     path = corpus / "nsys" / f"{name}.sqlite"
     statement = (
@@ -54,7 +56,9 @@ def test_steps_of_nvtx(corpus, tmp_path, name):
     with closing(sqlite3.connect(f"file:{path}?immutable=1", uri=True)) as database:
         rows = database.execute(statement).fetchall()
     found = [
-        (m, end - start) for text, start, end in rows if (m := re.fullmatch(r"(?:Warm-up )?step (\d+)", text or "", re.IGNORECASE))
+        (m, end - start)
+        for text, start, end in rows
+        if (m := re.fullmatch(r"(?:Warm-up )?step (\d+)", text or "", re.IGNORECASE))
     ]
     assert listed(path, tmp_path) == sorted((int(m[1]), took) for m, took in found)
     assert len(found) >= 5

@@ -59,7 +59,9 @@ def test_members_tell_who_waited_for_whom(run):
     assert members["members"].to_pylist() == members["group_size"].to_pylist() == [4] * 80
     assert all(members["synchronising"].to_pylist())
     assert all(members["fact"].to_pylist())
-    caused = sum(w for w, last in zip(members["wait_ns"].to_pylist(), members["last_rank"].to_pylist(), strict=True) if last == 2)
+    caused = sum(
+        w for w, last in zip(members["wait_ns"].to_pylist(), members["last_rank"].to_pylist(), strict=True) if last == 2
+    )
     assert sum(members["wait_ns"].to_pylist()) == caused > 0
 
 
@@ -80,7 +82,9 @@ def test_the_clocks_are_in_the_manifest_and_the_run_is_read_by_them(run):
     assert manifest.clocks == alignment.clocks
     assert [c.evidence for c in manifest.clocks] == [20, 20]
     assert [r.stamp_error_ns for r in manifest.ranks] == [r.stamp_error_ns for r in run.ranks]
-    assert run.in_session_time().rank(2).table("collectives")["start"][0].as_py() - before == pytest.approx(7_150_000, abs=400)
+    assert run.in_session_time().rank(2).table("collectives")["start"][0].as_py() - before == pytest.approx(
+        7_150_000, abs=400
+    )
     again = OpenRun(run.path)
     for plain in (again, run.as_imported()):
         assert plain.in_session_time().rank(2).table("collectives")["start"][0].as_py() == before
@@ -139,7 +143,9 @@ def test_an_interrupted_alignment_leaves_nothing_that_counts(run, monkeypatch):
     assert not (run.path / "align").exists()
     assert not list(run.path.glob(".align.*.tmp"))
     assert (run.path / "manifest.json").read_bytes() == manifest
-    (run.path / f".align.{os.uname().nodename}-{os.getpid()}.tmp" / "collectives").mkdir(parents=True)  # of one that was killed
+    (run.path / f".align.{os.uname().nodename}-{os.getpid()}.tmp" / "collectives").mkdir(
+        parents=True
+    )  # of one that was killed
     monkeypatch.undo()
     assert aligned(OpenRun(run.path)).members.num_rows == 80
     assert not list(run.path.glob(".align.*.tmp"))
@@ -272,7 +278,11 @@ def test_sql_sees_the_derived_tables_on_the_aligned_clock(run):
     assert answer.table.to_pylist() == [{"rank": r, "a": 0, "b": 0, "n": 20} for r in range(4)]
     (first,) = query(run, "SELECT min(start) AS t FROM collectives").table["t"].to_pylist()
     assert first == min(aligned(run).members["start"].to_pylist())
-    assert query(run, "SELECT * FROM steps").table.column_names == ["rank", "host", *(c.name for c in STEPS.columns[1:])]
+    assert query(run, "SELECT * FROM steps").table.column_names == [
+        "rank",
+        "host",
+        *(c.name for c in STEPS.columns[1:]),
+    ]
 
 
 def test_sql_without_an_alignment_has_empty_tables(tmp_path):

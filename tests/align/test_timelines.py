@@ -18,7 +18,16 @@ def texts(ids):
 
 
 def op(start, end, kind=ALL_REDUCE, **others):
-    return {"start": start, "end": end, "op": kind, "evidence": "kernel", "communicator": WORLD, "device": 0, "stream": 3, **others}
+    return {
+        "start": start,
+        "end": end,
+        "op": kind,
+        "evidence": "kernel",
+        "communicator": WORLD,
+        "device": 0,
+        "stream": 3,
+        **others,
+    }
 
 
 def message(start, end, kind, **others):
@@ -98,9 +107,20 @@ def keys_of(*rows_of_ranks):
 
 
 def test_messages_are_of_a_sender_a_receiver_and_a_size():
-    first = [op(0, 1, SEND, peer=1, bytes=8), op(2, 3, SEND, peer=1, bytes=9), op(4, 5, RECV, peer=1, bytes=8), op(6, 7)]
-    second = [op(0, 1, RECV, peer=0, bytes=8), op(2, 3, SEND, peer=0, bytes=8), op(4, 5, SEND, peer=0, bytes=8, communicator=HALF)]
-    named = [[{**row, "group_rank": rank, "group_size": 2} for row in rows] for rank, rows in enumerate((first, second))]
+    first = [
+        op(0, 1, SEND, peer=1, bytes=8),
+        op(2, 3, SEND, peer=1, bytes=9),
+        op(4, 5, RECV, peer=1, bytes=8),
+        op(6, 7),
+    ]
+    second = [
+        op(0, 1, RECV, peer=0, bytes=8),
+        op(2, 3, SEND, peer=0, bytes=8),
+        op(4, 5, SEND, peer=0, bytes=8, communicator=HALF),
+    ]
+    named = [
+        [{**row, "group_rank": rank, "group_size": 2} for row in rows] for rank, rows in enumerate((first, second))
+    ]
     assert keys_of(*named) == ["abc-", "acd"]
 
 

@@ -69,7 +69,12 @@ def test_programs_have_as_many_devices_as_their_hosts_can_divide(monkeypatch):
     monkeypatch.setattr(module, "draw", lambda _: views.pop("mpi", small))
     (seed, program), (again, _) = islice(programs("dev", 3, 8), 2)
     assert seed != again
-    assert (program.grid.ranks, program.grid.hosts) == (small.grid.ranks, small.grid.hosts) == (grid.ranks, grid.hosts) == (4, 1)
+    assert (
+        (program.grid.ranks, program.grid.hosts)
+        == (small.grid.ranks, small.grid.hosts)
+        == (grid.ranks, grid.hosts)
+        == (4, 1)
+    )
     assert program.view.devices in (2, 4)
 
 
@@ -82,7 +87,9 @@ def test_culprits_are_devices_or_whole_processes():
 
 def test_the_command_compares_so_many(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(module, "programs", lambda *_: ((n, None) for n in range(9)))
-    monkeypatch.setattr(module, "compare", lambda seed, *_: Compared(seed, "p", 2, 4, Written(findings=[SLOW]), Written()))
+    monkeypatch.setattr(
+        module, "compare", lambda seed, *_: Compared(seed, "p", 2, 4, Written(findings=[SLOW]), Written())
+    )
     monkeypatch.setattr(sys, "argv", ["devices", "--programs", "3", "--json", str(tmp_path / "all.json")])
     main()
     assert "all findings equal: 0 of 3" in capsys.readouterr().out

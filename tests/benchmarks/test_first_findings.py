@@ -22,16 +22,30 @@ def test_a_share_is_a_loss_or_a_ceiling_or_unknown():
     row = {"kind": "sync", "lost_share": 0.1234}
     assert Finding.of(row) == Finding("sync", 0.1234, None)
     assert Finding.of({**row, "opportunity_share": None}).share_text() == "12.3 %"
-    assert Finding.of({"kind": "precision", "lost_share": None, "opportunity_share": 0.55}).share_text() == "at most 55.0 %"
+    assert (
+        Finding.of({"kind": "precision", "lost_share": None, "opportunity_share": 0.55}).share_text()
+        == "at most 55.0 %"
+    )
     assert Finding("sync", None).share_text() == "unknown"
 
 
 def test_times_have_three_digits_that_count():
-    assert [milliseconds(ns) for ns in (None, 1_234_567, 123_456_789, 1_234_567_890)] == ["", "1.23 ms", "123 ms", "1235 ms"]
+    assert [milliseconds(ns) for ns in (None, 1_234_567, 123_456_789, 1_234_567_890)] == [
+        "",
+        "1.23 ms",
+        "123 ms",
+        "1235 ms",
+    ]
 
 
 def test_findings_about_the_recording_are_left_out_and_the_steps_are_those_of_the_run(tmp_path):
-    write_run("tiny", tmp_path / "reports", faults=("data-stall:stall_ns=20000000", "dropped-events:ranks=0"), steps=6, ideal=True)
+    write_run(
+        "tiny",
+        tmp_path / "reports",
+        faults=("data-stall:stall_ns=20000000", "dropped-events:ranks=0"),
+        steps=6,
+        ideal=True,
+    )
     run = alltrace.open(tmp_path / "reports", cache_dir=tmp_path / "cache")
     assert "capture-fault" in {row["kind"] for row in run.recipe("diagnose").to_pylist()}
     found = diagnosed([tmp_path / "reports"], tmp_path / "cache")

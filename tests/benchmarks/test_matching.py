@@ -13,7 +13,17 @@ import pytest
 from alltrace.align.store import aligned
 from alltrace.run.importer import import_reports
 from alltrace.run.store import Run
-from benchmarks.matching import SAMPLE, Scored, arguments, is_right, main, median_and_largest, settings, summary, write_program
+from benchmarks.matching import (
+    SAMPLE,
+    Scored,
+    arguments,
+    is_right,
+    main,
+    median_and_largest,
+    settings,
+    summary,
+    write_program,
+)
 from benchmarks.programs import matched
 from benchmarks.programs.layouts import IDS, LAYOUTS, SCATTERS, Setting, draw_for_matching, setting_of
 from benchmarks.programs.matched import Match, MatchingScore, score_clocks, score_matches
@@ -73,7 +83,9 @@ def test_the_kind_world_is_matched_as_planted_and_its_clocks_are_exact(layout, t
 
 def test_settings_hold_every_combination():
     found = [setting_of(index) for index in range(324)]
-    assert {(s.ids, s.scatter, s.layout) for s in found} == {(i, x, lay) for i in IDS for x in SCATTERS for lay in LAYOUTS}
+    assert {(s.ids, s.scatter, s.layout) for s in found} == {
+        (i, x, lay) for i in IDS for x in SCATTERS for lay in LAYOUTS
+    }
     assert len({(s.ids, s.scatter) for s in found[:SAMPLE]}) == SAMPLE
     for layout in LAYOUTS:
         several = Counter(s.processes for s in found[:54] if s.layout == layout)
@@ -113,7 +125,11 @@ def test_a_first_finding_is_judged_by_what_costs_most_with_scatter():
     exposed = {**common, "kind": "exposed-communication", "devices": None}
     fault = {**common, "kind": "capture-fault", "devices": None}
     assert [is_right(scatters, [fault, f]) for f in (late, other, exposed)] == [False, False, True]
-    assert [is_right(replace(scatters, scatter=0.0), [fault, f]) for f in (late, other, exposed)] == [True, False, False]
+    assert [is_right(replace(scatters, scatter=0.0), [fault, f]) for f in (late, other, exposed)] == [
+        True,
+        False,
+        False,
+    ]
 
 
 def test_first_findings_that_differ_are_listed_where_they_are_wrong():
@@ -121,7 +137,9 @@ def test_first_findings_that_differ_are_listed_where_they_are_wrong():
     of = {"setting": setting, "ranks": 8, "hosts": 2, "matching": MatchingScore(), "clocks": [], "diagnosed": True}
     late, exposed = ("straggler", (3,)), ("exposed-communication", (0, 1, 2, 3))
     same = Scored(1, **of, first=late, ideal=late)
-    text = summary([same, Scored(2, **of, first=exposed, ideal=late, right=True), Scored(3, **of, ideal=late, right=False)])
+    text = summary(
+        [same, Scored(2, **of, first=exposed, ideal=late, right=True), Scored(3, **of, ideal=late, right=False)]
+    )
     assert text.count("| 33.33 % | 66.67 % |") == 4  # in each table
     assert "* seed 3 (dp, ids, x 3, one device): nothing first; ideally straggler 3" in text
     assert "seed 2" not in text

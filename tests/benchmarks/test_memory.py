@@ -13,4 +13,6 @@ def test_the_trace_has_blocks_operators_and_steps(tmp_path):
     assert row["allocations"] + row["frees"] == 400
     assert (row["unmatched_frees"], row["first_bytes"]) == (0, 0)
     assert len(run.recipe("memory-steps").to_pylist()) == 4
-    assert {r["name"] for r in run.recipe("memory-peak", top=0).to_pylist()} - {None} <= {f"aten::op{n}" for n in range(40)}
+    assert {r["name"] for r in run.recipe("memory-peak", top=0).to_pylist()} - {None} <= {
+        f"aten::op{n}" for n in range(40)
+    }

@@ -15,7 +15,9 @@ from tests.together import together
 from benchmarks.raw_steps import numbered_step_ns, period_ns, raw_step_ns
 
 
-@given(st.integers(0, 10**15), st.lists(st.tuples(st.integers(1, 10**9), st.integers(0, 10**6)), min_size=3, max_size=20))
+@given(
+    st.integers(0, 10**15), st.lists(st.tuples(st.integers(1, 10**9), st.integers(0, 10**6)), min_size=3, max_size=20)
+)
 def test_the_mean_goes_from_the_first_start_to_the_last_end(first, steps):
     ranges, at = [], first
     for number, (duration, gap) in enumerate(steps):
@@ -69,7 +71,9 @@ def test_kernels_that_do_not_come_again_have_no_period(kernels):
 def export(path, ranges=(), kernels=()):
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("CREATE TABLE StringIds (id INTEGER, value TEXT)")
-        connection.execute('CREATE TABLE NVTX_EVENTS (start INTEGER, "end" INTEGER, text TEXT, textId INTEGER, globalTid INTEGER)')
+        connection.execute(
+            'CREATE TABLE NVTX_EVENTS (start INTEGER, "end" INTEGER, text TEXT, textId INTEGER, globalTid INTEGER)'
+        )
         connection.execute(
             "CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER, globalPid INTEGER, deviceId INTEGER, demangledName INTEGER)"
         )
@@ -100,7 +104,8 @@ def test_an_export_tells_by_its_ranges_else_by_its_kernels(tmp_path):
 
 def test_a_trace_tells_by_the_steps_of_the_profiler_on_the_host(tmp_path):
     steps = [
-        {"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{n}", "ts": 100 * n, "dur": 90, "tid": 1} for n in range(4)
+        {"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{n}", "ts": 100 * n, "dur": 90, "tid": 1}
+        for n in range(4)
     ]
     device = [{**step, "cat": "gpu_user_annotation", "ts": step["ts"] + 50, "dur": 95, "tid": 7} for step in steps]
     other = [*device, {"ph": "M", "name": "process_name"}]

@@ -14,7 +14,9 @@ PAGE = Path(__file__).parents[2] / "docs" / "recorders.md"
 
 def rows(name):
     """The rows of a table of the page, without its head."""
-    text = PAGE.read_text(encoding="utf-8").partition(f"<!-- table: {name} -->")[2].partition("<!-- end of table -->")[0]
+    text = (
+        PAGE.read_text(encoding="utf-8").partition(f"<!-- table: {name} -->")[2].partition("<!-- end of table -->")[0]
+    )
     lines = [line for line in text.splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
 

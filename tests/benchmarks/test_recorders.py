@@ -60,7 +60,9 @@ def test_the_trace_of_nccl_has_a_row_for_each_channel_and_one_number_on_all_rank
     paths, _ = written("nsys, NCCL trace", tmp_path, scenario)
     ranks_of = {}
     for rank, path in enumerate(paths):
-        rows = query(path, "SELECT start, end, jsonText FROM NVTX_EVENTS WHERE jsonText LIKE '%operationId%' ORDER BY start")
+        rows = query(
+            path, "SELECT start, end, jsonText FROM NVTX_EVENTS WHERE jsonText LIKE '%operationId%' ORDER BY start"
+        )
         told = [(start, end, json.loads(text)) for start, end, text in rows if "channelId" in text]
         first = [(start, end) for start, end, about in told if about["channelId"] == 0]
         assert set(first) == set(query(path, KERNELS))
@@ -80,7 +82,10 @@ def test_a_trace_of_the_pytorch_profiler_with_and_without_arguments(tmp_path):
     )
     assert all(any(e["name"] == "record_param_comms" for e in t["traceEvents"]) for t in with_them)
     assert not any(e["name"] == "record_param_comms" for t in without for e in t["traceEvents"])
-    assert all(t["distributedInfo"]["rank"] == r for r, t in enumerate(sorted(without, key=lambda t: t["distributedInfo"]["rank"])))
+    assert all(
+        t["distributedInfo"]["rank"] == r
+        for r, t in enumerate(sorted(without, key=lambda t: t["distributedInfo"]["rank"]))
+    )
 
 
 def test_logs_are_beside_the_reports(tmp_path):
@@ -90,7 +95,9 @@ def test_logs_are_beside_the_reports(tmp_path):
     _, files = written("nsys, Inspector", tmp_path / "inspector")
     records = [[json.loads(line) for line in Path(file).read_text().splitlines()] for file in files["inspector_logs"]]
     assert [len(own) for own in records] == [4, 4]
-    assert all("kernel_start_ts" in each["coll_perf"]["event_trace_ts"]["kernel_events"][0] for own in records for each in own)
+    assert all(
+        "kernel_start_ts" in each["coll_perf"]["event_trace_ts"]["kernel_events"][0] for own in records for each in own
+    )
 
 
 def test_a_database_of_rocprofv3_has_the_same_kernels_of_communication(tmp_path):

@@ -25,7 +25,17 @@ def run(monkeypatch, *arguments):
 
 def test_a_program_is_judged_and_kept(monkeypatch, capsys, tmp_path):
     run(
-        monkeypatch, "--programs", 1, "--seed", 8, "--kind", "straggler", "--keep", tmp_path / "kept", "--json", tmp_path / "j.json"
+        monkeypatch,
+        "--programs",
+        1,
+        "--seed",
+        8,
+        "--kind",
+        "straggler",
+        "--keep",
+        tmp_path / "kept",
+        "--json",
+        tmp_path / "j.json",
     )
     printed = capsys.readouterr().out
     assert "1 programs, --split dev --seed 8 --kind straggler" in printed
@@ -57,7 +67,12 @@ def test_healthy_programs_take_turns_with_kinds_that_change_in_time(monkeypatch,
 def test_the_truth_about_a_cause_that_changes_in_time_is_what_an_execution_without_it_gains(monkeypatch, tmp_path):
     program = draw_change(drawing_seed("dev", 7), "device-stall")
     share = 1 - measure(program, Without(frozenset([0]))) / measure(program)
-    found = {"kind": "device-stall", "lost_share": share, "ranks": [], "evidence": {"since_step": min(program.causes[0].steps)}}
+    found = {
+        "kind": "device-stall",
+        "lost_share": share,
+        "ranks": [],
+        "evidence": {"since_step": min(program.causes[0].steps)},
+    }
     monkeypatch.setattr("benchmarks.truth.findings_of", lambda *_: [found])
     judgement = run_change("dev", 7, "device-stall", share / 2, tmp_path)
     assert judgement.true_share == pytest.approx(share)
@@ -95,7 +110,9 @@ def test_the_truth_about_a_pair_is_what_executions_without_each_and_without_both
     program, gains = draw_pair(drawing_seed("dev", 4))
     first, second = (cause.kind for cause in program.causes)
     joint = {"together_ns": gains.together * gains.judged_ns}
-    both = [{"kind": kind, "lost_share": None, "lost_ns": None, "ranks": [], "evidence": joint} for kind in (first, second)]
+    both = [
+        {"kind": kind, "lost_share": None, "lost_ns": None, "ranks": [], "evidence": joint} for kind in (first, second)
+    ]
     verdict = f"They hide each other: together {100 * gains.together:.1f} %, alone 0.0 and 0.0 %."
     monkeypatch.setattr("benchmarks.truth.diagnosed", lambda *_: (both, verdict))
     judgement = run_pair("dev", 4, 0.01, tmp_path)

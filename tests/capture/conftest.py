@@ -68,7 +68,9 @@ exit $code
 @pytest.fixture
 def bare_environment(monkeypatch, tmp_path):
     """No launcher's variables, and a cache of its own."""
-    names = {n for la in LAUNCHERS for n in (*la.rank, *la.local_rank, *la.world_size, *la.local_size, *la.node, *la.needs)}
+    names = {
+        n for la in LAUNCHERS for n in (*la.rank, *la.local_rank, *la.world_size, *la.local_size, *la.node, *la.needs)
+    }
     for name in [*names, *JOB_VARIABLES, "SLURMD_NODENAME", "SLURM_STEP_ID", "ALLTRACE_NSYS", "ALLTRACE_NCU"]:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("ALLTRACE_CACHE_DIR", str(tmp_path / "cache"))
@@ -109,7 +111,13 @@ def capture(bare_environment, tmp_path):
     def call(*arguments, wait=True, **variables):
         command = [sys.executable, "-m", "alltrace.cli.main", "capture", *map(str, arguments)]
         environment = {**os.environ, **{k: str(v) for k, v in variables.items()}}
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "cwd": tmp_path, "env": environment}
+        pipes = {
+            "stdout": subprocess.PIPE,
+            "stderr": subprocess.PIPE,
+            "text": True,
+            "cwd": tmp_path,
+            "env": environment,
+        }
         started = subprocess.Popen(command, **pipes)
         if not wait:
             return started

@@ -150,14 +150,25 @@ def play(ending: Ending, launcher: str, folder: Path, nsys: Path) -> Result:
     }
     ranks = [*_wrapper(), *_program(ending, launcher, folder)]
     if launcher == "torchrun":  # of one node: another node's would not hear of a rank that fails until its own ranks do
-        command = [str(find_torch()), "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=4", "--no-python", *ranks]
+        command = [
+            str(find_torch()),
+            "-m",
+            "torch.distributed.run",
+            "--standalone",
+            "--nproc-per-node=4",
+            "--no-python",
+            *ranks,
+        ]
     else:
         command = launch(launcher, 4, ranks, folder)
     if launcher == "openmpi":  # the kill a second after SIGTERM, as it is without being told otherwise
         at = command.index("odls_base_sigkill_timeout")
         del command[at - 1 : at + 2]
     if launcher == "srun":
-        command[1:1] = [*(["--kill-on-bad-exit=1"] if ending.aborts else []), *(["--time=1"] if ending.harm == "limit" else [])]
+        command[1:1] = [
+            *(["--kill-on-bad-exit=1"] if ending.aborts else []),
+            *(["--time=1"] if ending.harm == "limit" else []),
+        ]
     with _disk(ending, folder):
         process, terminal = _started(command, folder, environment, in_terminal=ending.harm == "control c")
         began = _harm(ending, process, terminal, folder, environment)
@@ -206,7 +217,9 @@ def _started(
 ) -> tuple[subprocess.Popen[bytes], int | None]:
     if not in_terminal:
         with (folder / "said").open("wb") as out:
-            return subprocess.Popen(command, cwd=folder, env=environment, stdout=out, stderr=out, stdin=subprocess.DEVNULL), None
+            return subprocess.Popen(
+                command, cwd=folder, env=environment, stdout=out, stderr=out, stdin=subprocess.DEVNULL
+            ), None
     outer, inner = pty.openpty()
     with_terminal = ["setsid", "--ctty", "--wait", *command]
     process = subprocess.Popen(with_terminal, cwd=folder, env=environment, stdin=inner, stdout=inner, stderr=inner)
@@ -301,7 +314,9 @@ def table(results: dict[tuple[str, str], Result]) -> str:
         for launcher in ending.launchers:
             got = results.get((ending.name, launcher))
             if got is not None:
-                lines.append(f"| {ending.name} | {LAUNCHERS[launcher]} | {got.home} | {got.seconds:.0f} | {len(got.left)} |")
+                lines.append(
+                    f"| {ending.name} | {LAUNCHERS[launcher]} | {got.home} | {got.seconds:.0f} | {len(got.left)} |"
+                )
     return "\n".join(lines)
 
 

@@ -48,9 +48,7 @@ EMULATED = {
         "TORCHELASTIC_RUN_ID": "none",
     },
 }  # fmt: skip
-RANK_VARIABLES = (
-    "RANK OMPI_COMM_WORLD_RANK MV2_COMM_WORLD_RANK PALS_RANKID PMI_RANK JSM_NAMESPACE_RANK FLUX_TASK_RANK SLURM_PROCID".split()
-)
+RANK_VARIABLES = "RANK OMPI_COMM_WORLD_RANK MV2_COMM_WORLD_RANK PALS_RANKID PMI_RANK JSM_NAMESPACE_RANK FLUX_TASK_RANK SLURM_PROCID".split()
 
 PROGRAM = f"""
 import os, signal, sys, time
@@ -144,7 +142,17 @@ def launch(launcher: str, ranks: int, command: list[str], folder: Path) -> list[
     if outer:
         script = folder / "job.sbatch"
         script.write_text(f"#!/bin/sh\nexec {shlex.join(launch(inner, ranks, command, folder))}\n")
-        return ["sbatch", "--wait", "-N2", f"--ntasks-per-node={ranks // 2}", "-o", "batch.out", "-e", "batch.err", str(script)]
+        return [
+            "sbatch",
+            "--wait",
+            "-N2",
+            f"--ntasks-per-node={ranks // 2}",
+            "-o",
+            "batch.out",
+            "-e",
+            "batch.err",
+            str(script),
+        ]
     each = str(ranks // 2)
     hosts = ",".join(f"{n}:{each}" for n in NODES)
     if launcher == "openmpi":
@@ -162,7 +170,14 @@ def launch(launcher: str, ranks: int, command: list[str], folder: Path) -> list[
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
-        run = [str(find_torch()), "-m", "torch.distributed.run", "--nnodes=2", f"--nproc-per-node={each}", "--no-python"]
+        run = [
+            str(find_torch()),
+            "-m",
+            "torch.distributed.run",
+            "--nnodes=2",
+            f"--nproc-per-node={each}",
+            "--no-python",
+        ]
         run += ["--master-addr=127.0.0.1", f"--master-port={port}"]
         nodes = [[*named(node), *run, f"--node-rank={n}", *command] for n, node in enumerate(NODES)]
         # gloo would look up the node's name

@@ -93,7 +93,9 @@ def test_a_node_that_does_not_see_the_run_keeps_all_from_starting(tmp_path):
     for rank in range(2):
         alone = JobFolder(tmp_path / f"disk of node {rank}" / ".j.run.job", rank, 2)
         alone.begin(first=rank == 0)
-        with pytest.raises(InputError, match=r"only 1 of 2 ranks see it after 0\.3 s; expected a folder that all nodes"):
+        with pytest.raises(
+            InputError, match=r"only 1 of 2 ranks see it after 0\.3 s; expected a folder that all nodes"
+        ):
             alone.meet(lambda s: time.sleep(s) or False, 0.3)
 
 
@@ -125,7 +127,17 @@ def test_a_run_of_before_is_replaced_where_that_is_asked_for(job, tmp_path):
 def test_a_report_that_cannot_be_imported_is_said_in_a_sentence_and_the_exit_code_is_the_programs(capture, tmp_path):
     writes = "mkdir -p reports; echo no trace > reports/j_rank0-of-1_cycle0.pt.trace.json.gz; exit 5"
     done = capture(
-        "exec", "--profiler", "torch", "--job", "j", "--import", "--", "sh", "-c", writes, **{**world(0), "OMPI_COMM_WORLD_SIZE": 1}
+        "exec",
+        "--profiler",
+        "torch",
+        "--job",
+        "j",
+        "--import",
+        "--",
+        "sh",
+        "-c",
+        writes,
+        **{**world(0), "OMPI_COMM_WORLD_SIZE": 1},
     )
     assert done.returncode == 5
     lines = done.stderr.splitlines()
@@ -157,7 +169,20 @@ def test_a_job_that_is_ended_meanwhile_leaves_no_process_and_says_what_to_type(c
         writes = f"mkdir -p reports; cp {shlex.quote(str(traces[0]))} reports/j_rank0-of-2_cycle0.pt.trace.json.gz"
         url = f"http://127.0.0.1:{server.port}/p"
         started = capture(
-            "exec", "--profiler", "torch", "--job", "j", "--then", "upload", url, "--", "sh", "-c", writes, wait=False, **world(0)
+            "exec",
+            "--profiler",
+            "torch",
+            "--job",
+            "j",
+            "--then",
+            "upload",
+            url,
+            "--",
+            "sh",
+            "-c",
+            writes,
+            wait=False,
+            **world(0),
         )
         until = time.monotonic() + 60
         while not server.asked and time.monotonic() < until:
@@ -177,7 +202,10 @@ def test_a_job_that_is_ended_meanwhile_leaves_no_process_and_says_what_to_type(c
         (["--then", "publish"], "--then is 'publish'; expected import, diagnose, or upload URL"),
         (["--then", "upload"], "--then is 'upload'; expected"),
         (["--then", "upload", "bucket/x"], "'bucket/x' is not a URL"),
-        (["--then", "upload", "file:///a", "--then", "upload", "file:///b"], "--then upload names file:///a and file:///b"),
+        (
+            ["--then", "upload", "file:///a", "--then", "upload", "file:///b"],
+            "--then upload names file:///a and file:///b",
+        ),
         (["--scrub"], "--scrub needs --then upload URL, which was not given"),
         (["--run", "r"], "--run needs --then import, which was not given"),
         (["--max-writers", "2"], "--max-writers needs --then, which was not given"),
@@ -276,11 +304,25 @@ NVTX = "import nvtx, time\nfor n in range(5):\n    with nvtx.annotate(f'step {n}
 
 def with_nsys(launcher, nsys, tmp_path, variables):
     (tmp_path / "train.py").write_text(NVTX)
-    words = [sys.executable, "-m", "alltrace.cli.main", "capture", "exec", "--nsys", str(nsys), "--trace", "nvtx", "--job", "j"]
+    words = [
+        sys.executable,
+        "-m",
+        "alltrace.cli.main",
+        "capture",
+        "exec",
+        "--nsys",
+        str(nsys),
+        "--trace",
+        "nvtx",
+        "--job",
+        "j",
+    ]
     words += ["--then", "import", "--then", "upload", f"file://{tmp_path}/copies", "--scrub", "--max-writers", "1"]
     command = launch(launcher, 4, [*words, "--", sys.executable, "train.py"], tmp_path)
     environment = {**os.environ, **variables, "PYTHONPATH": str(SOURCE), "TMPDIR": str(tmp_path / "tmp")}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240, check=False)
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240, check=False
+    )
     assert done.returncode == 0, done.stderr
     found = read_manifest(tmp_path / "reports" / "j.run")
     assert [r.rank for r in found.ranks] == [0, 1, 2, 3], done.stderr

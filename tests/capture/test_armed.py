@@ -50,7 +50,9 @@ def test_the_first_rank_answers_with_a_step_that_is_far_enough_ahead_for_all(clo
     found = []
     for at in range(20, 30):
         clock.now += 0.5
-        found += [(at, w, w_of) for w, w_of in ((leader.step(at), "leader"), (other.step(at), "other")) if w is not None]
+        found += [
+            (at, w, w_of) for w, w_of in ((leader.step(at), "leader"), (other.step(at), "other")) if w is not None
+        ]
     (at, window, _), (_, same, _) = found
     assert window == same
     assert window.end - window.first == 4
@@ -229,7 +231,9 @@ def test_processes_that_see_files_late_record_the_same_steps(tmp_path):
         own = {"PMI_RANK": str(rank), "ALLTRACE_ARMED": str(folder), "TMPDIR": str(folder)}
         own.update({"ALLTRACE_ARMED_LEADS": "1"} if rank == 0 else {})
         command = [sys.executable, "-S", tmp_path / "train.py", str(began), str(until)]
-        running.append(subprocess.Popen(command, env={**base, **own}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+        running.append(
+            subprocess.Popen(command, env={**base, **own}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        )
 
     def copies():
         told = None
@@ -252,7 +256,9 @@ def test_processes_that_see_files_late_record_the_same_steps(tmp_path):
     assert [err for _, err in told if err] == []
     window = json.loads((folders[0] / WINDOW).read_text())
     expected = list(range(window["first"], window["end"]))
-    assert {out.split()[0]: [int(n) for n in out.split()[1:]] for out, _ in told} == {str(r): expected for r in range(ranks)}
+    assert {out.split()[0]: [int(n) for n in out.split()[1:]] for out, _ in told} == {
+        str(r): expected for r in range(ranks)
+    }
     assert window["first"] - asked_at < (1 + 3) / 0.25 + 3  # a look a second, three seconds ahead
 
 
@@ -298,14 +304,17 @@ with steps() as window:
 
 
 def test_an_armed_rank_that_is_not_asked_leaves_nothing_and_says_nothing(capture, fake_nsys, tmp_path):
-    done = capture("arm", "--job", "j", "--nsys", fake_nsys, "--", "sh", "-c", "exit 5", FAKE="none", PMI_RANK=0, PMI_SIZE=1)
+    done = capture(
+        "arm", "--job", "j", "--nsys", fake_nsys, "--", "sh", "-c", "exit 5", FAKE="none", PMI_RANK=0, PMI_SIZE=1
+    )
     assert (done.returncode, done.stderr) == (5, "")
     assert not list((tmp_path / "reports").glob("*.nsys-rep"))
     assert not list((tmp_path / "tmp").glob("alltrace-*"))
 
 
 @pytest.mark.parametrize(
-    ("options", "said"), [(["--profiler", "ncu"], "works with nsys and torch"), (["--when", "loss > 3"], "--when is 'loss > 3'")]
+    ("options", "said"),
+    [(["--profiler", "ncu"], "works with nsys and torch"), (["--when", "loss > 3"], "--when is 'loss > 3'")],
 )
 def test_what_cannot_be_armed(capture, options, said):
     done = capture("arm", *options, "--", "true")

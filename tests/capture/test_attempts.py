@@ -28,7 +28,9 @@ def test_a_refused_metric_is_left_out_and_the_rest_is_recorded(capture, fake_nsy
 
 def test_where_the_profiler_names_none_all_that_can_be_left_out_is(capture, fake_nsys, tmp_path):
     switch = "--python-sampling=true"
-    done = capture(*METRICS, f"--profiler-arg={switch}", "--nsys", fake_nsys, "--", "sh", "-c", "exit 5", FAKE="mute", **WORLD)
+    done = capture(
+        *METRICS, f"--profiler-arg={switch}", "--nsys", fake_nsys, "--", "sh", "-c", "exit 5", FAKE="mute", **WORLD
+    )
     assert done.returncode == 5
     assert [one["option"] for one in side_file(tmp_path)["left_out"]] == ["--gpu-metrics", "--nic-metrics", switch]
     assert "left out: nsys ended before the program started; the rest is recorded" in done.stderr
@@ -37,7 +39,8 @@ def test_where_the_profiler_names_none_all_that_can_be_left_out_is(capture, fake
 def test_the_trace_of_nccl_is_asked_for_and_left_out_where_nsys_refuses_it(capture, fake_nsys, tmp_path):
     words = ["exec", "--job", "j", "--nsys", fake_nsys, "--", "sh", "-c", "exit 5"]
     assert (
-        "--trace=cuda,nvtx,nccl" in capture(*words[:3], "--dry-run", *words[3:], FAKE_NCCL=1, NCCL_VERSION="2.28.3", **WORLD).stdout
+        "--trace=cuda,nvtx,nccl"
+        in capture(*words[:3], "--dry-run", *words[3:], FAKE_NCCL=1, NCCL_VERSION="2.28.3", **WORLD).stdout
     )
     done = capture(*words, FAKE="picky", FAKE_NCCL=1, NCCL_VERSION="2.28.3", **WORLD)
     assert done.returncode == 5
@@ -55,7 +58,9 @@ def test_what_the_installed_version_cannot_is_left_out(capture, fake_nsys, tmp_p
 
 @pytest.mark.parametrize(("how", "code", "ran"), [("stop", 1, ""), ("run", 5, "ran\n")])
 def test_it_stops_or_runs_plainly_where_that_was_asked_for(capture, fake_nsys, tmp_path, how, code, ran):
-    done = capture(*METRICS, "--on-error", how, "--nsys", fake_nsys, "--", "sh", "-c", "echo ran; exit 5", FAKE="picky", **WORLD)
+    done = capture(
+        *METRICS, "--on-error", how, "--nsys", fake_nsys, "--", "sh", "-c", "echo ran; exit 5", FAKE="picky", **WORLD
+    )
     assert done.returncode == code
     assert done.stdout.partition("usage: nsys\n")[2] == ran  # the second time it is seen what the profiler says
     assert REFUSED in done.stderr
@@ -75,7 +80,9 @@ def test_an_error_that_all_ranks_of_a_node_have_is_said_once(capture, fake_nsys)
 
 @pytest.mark.oracle
 def test_the_real_nsys_without_a_gpu_leaves_out_its_metrics(capture, nsys, tmp_path):
-    done = capture("exec", "--trace", "nvtx", "--gpu-metrics", "--efa", "--nsys", nsys, "--", "sh", "-c", "exit 5", **WORLD)
+    done = capture(
+        "exec", "--trace", "nvtx", "--gpu-metrics", "--efa", "--nsys", nsys, "--", "sh", "-c", "exit 5", **WORLD
+    )
     assert done.returncode == 5
     left_out = [one["option"] for one in side_file(tmp_path)["left_out"]]
     assert "--efa" in left_out

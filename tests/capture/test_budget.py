@@ -27,7 +27,9 @@ def test_a_report_grows_with_launches_and_bounds_the_window():
     assert "would be" not in told(Job(512))["record"]
 
 
-@pytest.mark.parametrize(("ranks", "per_node", "start"), [(512, 8, "-N64 --ntasks-per-node=8"), (4, 8, "-N1 --ntasks-per-node=4")])
+@pytest.mark.parametrize(
+    ("ranks", "per_node", "start"), [(512, 8, "-N64 --ntasks-per-node=8"), (4, 8, "-N1 --ntasks-per-node=4")]
+)
 def test_the_command_has_the_nodes_of_the_job(ranks, per_node, start):
     assert start in told(Job(ranks, per_node))["start"]
 

@@ -64,7 +64,10 @@ def test_a_machine_that_can_profile(machine):
 
 @pytest.mark.parametrize(
     ("version", "state", "words"),
-    [("2.28.3", "ok", "nsys 2023.4.4 traces NCCL 2.28.3"), ("2.27.5", "limited", "NCCL 2.27.5 cannot be traced by the profiler")],
+    [
+        ("2.28.3", "ok", "nsys 2023.4.4 traces NCCL 2.28.3"),
+        ("2.27.5", "limited", "NCCL 2.27.5 cannot be traced by the profiler"),
+    ],
 )
 def test_nsys_and_nccl_must_both_have_the_trace_of_nccl(machine, monkeypatch, version, state, words):
     monkeypatch.setenv("FAKE_NCCL", "1")
@@ -150,7 +153,9 @@ def test_the_kernel_is_asked_for_its_clock():
 def test_what_a_container_may_not_do(machine, files, kind):
     found = machine({**GOOD, **files, "self/status": "CapEff:\t0000000000000000\nSeccomp:\t2\n"})["container"]
     assert found.state == "limited"
-    assert found.found.startswith(f"{kind}, without CAP_SYS_ADMIN and CAP_PERFMON, and its seccomp filter is on: CUDA and NVTX can")
+    assert found.found.startswith(
+        f"{kind}, without CAP_SYS_ADMIN and CAP_PERFMON, and its seccomp filter is on: CUDA and NVTX can"
+    )
     assert "--cap-add=SYS_ADMIN" in found.fix
     assert "capabilities.add" in found.fix
     allowed = machine({**GOOD, **files, "self/status": "CapEff:\t0000004000200000\n"})["container"]

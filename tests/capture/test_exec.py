@@ -20,7 +20,9 @@ def left(tmp_path):
 
 
 def test_a_chosen_rank_leaves_a_report_and_keeps_arguments_and_exit_code(capture, fake_nsys, tmp_path):
-    done = capture("exec", "--nsys", fake_nsys, "--job", "j", "--verbose", "--", sys.executable, "-c", PRINTS, *ARGUMENTS, **WORLD)
+    done = capture(
+        "exec", "--nsys", fake_nsys, "--job", "j", "--verbose", "--", sys.executable, "-c", PRINTS, *ARGUMENTS, **WORLD
+    )
     assert done.returncode == 3
     assert done.stdout == f"{ARGUMENTS}\n"
     (report,) = (tmp_path / "reports").iterdir()
@@ -31,7 +33,17 @@ def test_a_chosen_rank_leaves_a_report_and_keeps_arguments_and_exit_code(capture
 
 
 def test_a_rank_that_is_not_chosen_runs_plainly_with_the_same_process(capture, fake_nsys, tmp_path):
-    raw = ["exec", "--ranks", "0", "--nsys", fake_nsys, "--", "sh", "-c", "trap; echo $$ $TMPDIR $ALLTRACE_CAPTURE; exit 5"]
+    raw = [
+        "exec",
+        "--ranks",
+        "0",
+        "--nsys",
+        fake_nsys,
+        "--",
+        "sh",
+        "-c",
+        "trap; echo $$ $TMPDIR $ALLTRACE_CAPTURE; exit 5",
+    ]
     started = capture(*raw, wait=False, **WORLD)
     out, err = started.communicate(timeout=60)
     assert started.returncode == 5
@@ -76,7 +88,9 @@ def test_a_raw_capture_in_place_of_the_report_is_named_with_a_command_that_can_b
         f"mkdir -p '{folder}'; : >'{folder}/r.qdstrm'",
     ]
     done = capture(*command, FAKE="none", **WORLD)
-    assert f"a raw capture was left at {folder}/r.qdstrm; `alltrace capture recover '{folder}'` may save it" in done.stderr
+    assert (
+        f"a raw capture was left at {folder}/r.qdstrm; `alltrace capture recover '{folder}'` may save it" in done.stderr
+    )
     assert left(tmp_path) == []
 
 
@@ -88,7 +102,9 @@ def test_what_a_users_own_arguments_print_is_shown(capture, fake_nsys):
 
 
 def test_a_dry_run_tells_what_would_be_left_out(capture, fake_nsys):
-    done = capture("exec", "--nsys", fake_nsys, "--efa", "--dry-run", "--", "true", RANK="0", WORLD_SIZE="1", LOCAL_RANK="0")
+    done = capture(
+        "exec", "--nsys", fake_nsys, "--efa", "--dry-run", "--", "true", RANK="0", WORLD_SIZE="1", LOCAL_RANK="0"
+    )
     assert "rank 0: --efa would be left out: nsys 2023.4.4" in done.stderr
     assert "--enable" not in done.stdout
 
@@ -109,19 +125,26 @@ def test_the_profiler_of_torch_is_told_where_and_what_on_the_chosen_ranks(captur
 
 
 def test_ranks_that_the_world_has_not_are_named_also_where_rank_0_is_not_chosen(capture):
-    done = capture("exec", "--ranks", "1,9", "--", "true", **{**WORLD, "OMPI_COMM_WORLD_RANK": 0, "OMPI_COMM_WORLD_LOCAL_RANK": 0})
+    done = capture(
+        "exec", "--ranks", "1,9", "--", "true", **{**WORLD, "OMPI_COMM_WORLD_RANK": 0, "OMPI_COMM_WORLD_LOCAL_RANK": 0}
+    )
     assert done.stderr == "alltrace capture: rank 0: --ranks names 9, which a world of 2 does not have\n"
 
 
 def test_a_range_that_never_began_is_named(capture, fake_nsys):
     done = capture("exec", "--steps", "70:75", "--nsys", fake_nsys, "--", "true", FAKE="none", **WORLD)
-    assert "the recording never started, because the program did not reach step 70 of `alltrace.instrument.steps`" in done.stderr
+    assert (
+        "the recording never started, because the program did not reach step 70 of `alltrace.instrument.steps`"
+        in done.stderr
+    )
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP])
 def test_signals_go_to_the_program_which_may_save_its_work(capture, fake_nsys, tmp_path, number):
     name = number.name[3:]
-    program = f'trap "echo saved; exit 7" {name}; echo ready; i=0; while [ $i -lt 200 ]; do sleep 0.05; i=$((i+1)); done'
+    program = (
+        f'trap "echo saved; exit 7" {name}; echo ready; i=0; while [ $i -lt 200 ]; do sleep 0.05; i=$((i+1)); done'
+    )
     started = capture("exec", "--nsys", fake_nsys, "--", "sh", "-c", program, wait=False, **WORLD)
     assert started.stdout.readline() == "ready\n"
     started.send_signal(number)
@@ -202,7 +225,10 @@ def test_an_existing_report_is_replaced_only_when_told(capture, fake_nsys):
 
 def test_a_program_that_is_not_there(capture, fake_nsys, tmp_path):
     done = capture("exec", "--nsys", fake_nsys, "--", "no-such-program", **WORLD)
-    assert (done.returncode, done.stderr) == (127, "alltrace capture: no-such-program: there is no such program; nothing was run\n")
+    assert (done.returncode, done.stderr) == (
+        127,
+        "alltrace capture: no-such-program: there is no such program; nothing was run\n",
+    )
     (tmp_path / "plain").write_text("")
     assert capture("exec", "--nsys", fake_nsys, "--", "./plain", **WORLD).returncode == 126
     assert capture("exec", "--nsys", fake_nsys, **WORLD).returncode == 2
@@ -258,7 +284,9 @@ def test_what_the_program_puts_into_its_temporary_folder_stays(capture, fake_nsy
 
 
 def test_a_dry_run_shows_the_command(capture, fake_nsys, tmp_path):
-    done = capture("exec", "--dry-run", "--duration", 5, "--mpi-impl", "mpich", "--nsys", fake_nsys, "--", "echo", "a b", **WORLD)
+    done = capture(
+        "exec", "--dry-run", "--duration", 5, "--mpi-impl", "mpich", "--nsys", fake_nsys, "--", "echo", "a b", **WORLD
+    )
     assert "--duration=5 --kill=none echo 'a b'\n" in done.stdout
     assert "--mpi-impl=mpich" in done.stdout
     assert left(tmp_path) == []
@@ -266,7 +294,9 @@ def test_a_dry_run_shows_the_command(capture, fake_nsys, tmp_path):
 
 @pytest.mark.oracle
 def test_the_real_nsys_around_a_program_that_exits_with_3(capture, nsys, tmp_path):
-    done = capture("exec", "--nsys", nsys, "--trace", "nvtx", "--job", "j", "--", sys.executable, "-c", PRINTS, *ARGUMENTS, **WORLD)
+    done = capture(
+        "exec", "--nsys", nsys, "--trace", "nvtx", "--job", "j", "--", sys.executable, "-c", PRINTS, *ARGUMENTS, **WORLD
+    )
     assert done.returncode == 3
     assert f"{ARGUMENTS}\n" in done.stdout
     assert len(list((tmp_path / "reports").glob("j_rank1_on_*.nsys-rep"))) == 1
@@ -286,7 +316,19 @@ def test_the_real_nsys_around_a_program_that_exits_with_3(capture, nsys, tmp_pat
 def test_the_real_nsys_with_a_part_of_it_killed(capture, nsys, tmp_path, who, codes, report, said):
     program = "import os, time; print(os.getppid(), os.getpid(), flush=True); time.sleep(2); os._exit(6)"
     started = capture(
-        "exec", "--nsys", nsys, "--trace", "nvtx", "--grace", 3, "--", sys.executable, "-c", program, wait=False, **WORLD
+        "exec",
+        "--nsys",
+        nsys,
+        "--trace",
+        "nvtx",
+        "--grace",
+        3,
+        "--",
+        sys.executable,
+        "-c",
+        program,
+        wait=False,
+        **WORLD,
     )
     shell, own = map(int, started.stdout.readline().split())
     time.sleep(0.5)

@@ -64,7 +64,17 @@ def test_a_node_without_nvidia_smi_has_no_log_and_says_so(capture, fake_nsys, tm
     assert done.returncode == 5
     assert "--gpu-log left out: nvidia-smi is not on PATH; the rest is recorded" in done.stderr
     stops = capture(
-        "exec", "--gpu-log", "--force", "--on-error", "stop", "--nsys", fake_nsys, "--", "true", PATH="/usr/bin:/bin", **WORLD
+        "exec",
+        "--gpu-log",
+        "--force",
+        "--on-error",
+        "stop",
+        "--nsys",
+        fake_nsys,
+        "--",
+        "true",
+        PATH="/usr/bin:/bin",
+        **WORLD,
     )
     assert stops.returncode == 2
 

@@ -200,7 +200,9 @@ def windowed(line, armed, folder):
     (folder / "stop").touch()
     told, _ = armed.communicate(timeout=120)
     assert armed.returncode == 0, told
-    reports = list((folder / "reports").glob("*.nsys-rep"))  # of this window, and of one that the rule asks for on a busy machine
+    reports = list(
+        (folder / "reports").glob("*.nsys-rep")
+    )  # of this window, and of one that the rule asks for on a busy machine
     assert {re.search(r"_rank(\d)", report.name)[1] for report in reports} == {"0", "1"}, told
     assert {report_fault(report) for report in reports} == {None}, told
 

@@ -84,7 +84,10 @@ def test_which_source_of_the_identity_counts():
     assert impossible.notes == ("Hydra says rank 9 in a world of 4, which is impossible; the rank is used",)
     assert find_identity({"TORCHELASTIC_RUN_ID": "../a b"}, "h").job == "a-b"
     assert find_identity({**SRUN, "SLURM_STEP_ID": "2", "SLURM_RESTART_COUNT": "1"}, "h").job == "77-step2-restart1"
-    assert find_identity({**TORCHRUN, "TORCHELASTIC_RUN_ID": "r", "TORCHELASTIC_RESTART_COUNT": "2"}, "h").job == "r-restart2"
+    assert (
+        find_identity({**TORCHRUN, "TORCHELASTIC_RUN_ID": "r", "TORCHELASTIC_RESTART_COUNT": "2"}, "h").job
+        == "r-restart2"
+    )
 
 
 @together(("node", "size"), [(0, 2), (1, 2), (2, 1), (3, None), (None, None)])

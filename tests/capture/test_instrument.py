@@ -49,7 +49,8 @@ def test_the_window_may_begin_at_once(calls):
 
 
 @pytest.mark.parametrize(
-    ("window", "written"), [((3, 5), ["r_rank0_memory_steps3-4.pickle"]), (None, ["r_rank0_memory.pickle"]), ((30, 50), [])]
+    ("window", "written"),
+    [((3, 5), ["r_rank0_memory_steps3-4.pickle"]), (None, ["r_rank0_memory.pickle"]), ((30, 50), [])],
 )
 def test_what_the_allocator_did_in_the_recorded_steps_is_written(calls, monkeypatch, tmp_path, window, written):
     history = []
@@ -57,7 +58,9 @@ def test_what_the_allocator_did_in_the_recorded_steps_is_written(calls, monkeypa
     def record(enabled="all", max_entries=None):
         history.append((enabled, max_entries))
 
-    memory = types.SimpleNamespace(_record_memory_history=record, _dump_snapshot=lambda path: Path(path).write_text("snapshot"))
+    memory = types.SimpleNamespace(
+        _record_memory_history=record, _dump_snapshot=lambda path: Path(path).write_text("snapshot")
+    )
     cuda = types.SimpleNamespace(memory=memory, is_available=lambda: True)
     monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(cuda=cuda))
     monkeypatch.setenv("ALLTRACE_MEMORY_SNAPSHOT", str(tmp_path / "r_rank0_memory"))
@@ -153,7 +156,18 @@ def test_ranges_nest_and_decorate(calls, monkeypatch):
     assert calls == ["+outer", "+block", "+inner", "-inner", "-block", "-outer"]
     calls.clear()
     assert train(steps(1, 2), 3) == [1]
-    around = ["+step 0", "-step 0", "synchronise", "Start", "+steps", "+step 1", "-step 1", "synchronise", "-steps", "Stop"]
+    around = [
+        "+step 0",
+        "-step 0",
+        "synchronise",
+        "Start",
+        "+steps",
+        "+step 1",
+        "-step 1",
+        "synchronise",
+        "-steps",
+        "Stop",
+    ]
     assert calls == [*around, "+step 2", "-step 2", "+step 3", "-step 3"]
 
 
@@ -185,7 +199,9 @@ def test_a_process_that_is_not_profiled_takes_no_times(calls, monkeypatch):
     train(steps(5, 9), 20)
 
 
-@pytest.mark.parametrize(("by", "said"), [("cuda", "no CUDA runtime was found"), ("nvtx", "pip install nvtx"), ("", "")])
+@pytest.mark.parametrize(
+    ("by", "said"), [("cuda", "no CUDA runtime was found"), ("nvtx", "pip install nvtx"), ("", "")]
+)
 def test_a_window_that_nothing_can_open_is_named(calls, monkeypatch, capsys, by, said):
     monkeypatch.setattr(cuda_profiler, "switch", lambda what: False)
     monkeypatch.setenv("ALLTRACE_STEPS_BY", by)
@@ -233,7 +249,9 @@ class Scheduled:
 
 @pytest.fixture
 def torch_stub(monkeypatch):
-    profiler = types.SimpleNamespace(profile=Scheduled, schedule=lambda **given: given, record_function=lambda name: None)
+    profiler = types.SimpleNamespace(
+        profile=Scheduled, schedule=lambda **given: given, record_function=lambda name: None
+    )
     monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(profiler=profiler))
     monkeypatch.setattr(instrument, "makers", [])
     for name in ("ALLTRACE_CAPTURE", "ALLTRACE_STEPS", "ALLTRACE_TRACES", "ALLTRACE_JOB", *instrument._UNDER_NSYS):
@@ -256,7 +274,9 @@ def test_one_trace_a_rank_and_cycle_named_by_rank_and_world_size(torch_stub, tmp
 
 
 @pytest.mark.parametrize("own", [False, True])
-def test_steps_alone_are_traced_by_torch_unless_the_script_has_a_profile_of_its_own(torch_stub, monkeypatch, tmp_path, own):
+def test_steps_alone_are_traced_by_torch_unless_the_script_has_a_profile_of_its_own(
+    torch_stub, monkeypatch, tmp_path, own
+):
     monkeypatch.setenv("ALLTRACE_TRACES", str(tmp_path))
     monkeypatch.setenv("ALLTRACE_STEPS", "2:4")
     monkeypatch.setattr(instrument, "_taken", [])
@@ -335,11 +355,15 @@ with steps() as window:
     assert done.returncode == 0, done.stderr
     (report,) = (tmp_path / "reports").iterdir()
     target = tmp_path / "x.sqlite"
-    subprocess.run([nsys, "export", "-t", "sqlite", "-q", "true", "-o", target, report], check=True, capture_output=True)
+    subprocess.run(
+        [nsys, "export", "-t", "sqlite", "-q", "true", "-o", target, report], check=True, capture_output=True
+    )
     import sqlite3
 
     with closing(sqlite3.connect(target)) as db, db:
-        names = {t for (t,) in db.execute("SELECT coalesce(text, value) FROM NVTX_EVENTS LEFT JOIN StringIds ON id = textId")}
+        names = {
+            t for (t,) in db.execute("SELECT coalesce(text, value) FROM NVTX_EVENTS LEFT JOIN StringIds ON id = textId")
+        }
     db.close()
     assert {n for n in names if n and n.startswith("step ")} == {"step 3", "step 4"}
 
@@ -349,7 +373,20 @@ def test_torch_profile_refuses_under_the_real_nsys_however_it_was_started(nsys, 
     program = "from alltrace.instrument import torch_profile\ntorch_profile('traces')"
     bare = {k: v for k, v in os.environ.items() if k != instrument.MARK}
     bare["PYTHONPATH"] = str(Path(instrument.__file__).parents[2])
-    command = [nsys, "profile", "-t", "none", "-s", "none", "--cpuctxsw=none", "-o", tmp_path / "x", sys.executable, "-c", program]
+    command = [
+        nsys,
+        "profile",
+        "-t",
+        "none",
+        "-s",
+        "none",
+        "--cpuctxsw=none",
+        "-o",
+        tmp_path / "x",
+        sys.executable,
+        "-c",
+        program,
+    ]
     done = subprocess.run(command, capture_output=True, text=True, env=bare, cwd=tmp_path, check=False, timeout=120)
     assert "torch_profile cannot run under nsys or ncu: both need CUPTI" in done.stdout + done.stderr
     assert not (tmp_path / "traces").exists()

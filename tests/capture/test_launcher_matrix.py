@@ -71,9 +71,7 @@ def missing(rank, *why):
 
 
 NOTES_CODE = 'trap : TERM USR1; "$0" "$@"; c=$?; echo $c >"ended.$SLURM_PROCID"; exit $c'
-ALONE = (
-    "rank 0: no launcher variables are set, so this process is rank 0 of 1; start it under srun, mpiexec, torchrun, jsrun or flux"
-)
+ALONE = "rank 0: no launcher variables are set, so this process is rank 0 of 1; start it under srun, mpiexec, torchrun, jsrun or flux"
 OUTSIDE = "--ranks names only 8-9, but the world has the ranks 0-1; nothing would be profiled"
 NEVER = "the recording never started, because the program did not reach step 70 of `alltrace.instrument.steps`"
 NEVER += "; record programs without steps with --delay and --duration"
@@ -216,7 +214,11 @@ def why_not(launcher):
 def prepared(case, folder):
     """Makes the disk that the case needs."""
     reports = folder / "reports"
-    mounts = {"small disk": (reports, "size=64k"), "small tmp": (folder / "tmp", "size=64k"), "read-only": (reports, "ro")}
+    mounts = {
+        "small disk": (reports, "size=64k"),
+        "small tmp": (folder / "tmp", "size=64k"),
+        "read-only": (reports, "ro"),
+    }
     if case.older:
         reports.mkdir(exist_ok=True)
         (reports / f"j_rank1_on_{host(case, 1)}.nsys-rep").write_bytes(b"older")
@@ -294,7 +296,12 @@ def run(bare_environment, nsys, slurm, cache, tmp_path, monkeypatch):
             wrapper = ["sh", "capture.sh"]
         else:
             wrapper.append("--")
-        programs = {(): [], ("nothing",): ["true"], ("no such",): ["./no-such-program"], ("not executable",): ["./plain"]}
+        programs = {
+            (): [],
+            ("nothing",): ["true"],
+            ("no such",): ["./no-such-program"],
+            ("not executable",): ["./plain"],
+        }
         python = find_torch() if case.launcher == "torchrun" else sys.executable
         program = programs.get(case.program, [python, "train.py", *case.program])
         wrapped = [*wrapper, *program]

@@ -43,7 +43,11 @@ def test_calls_outside_the_windows_are_dropped_and_all_else_is_kept(tmp_path_fac
     spans = [(T0 + first * 10_000 - 4000, T0 + (first + count) * 10_000 - 4000) for first, count in windows]
     if open_end and spans:
         spans[-1] = (spans[-1][0], None)
-    inside = {n for n in range(len(texts)) if any(b < T0 + n * 10_000 and (e is None or T0 + n * 10_000 < e) for b, e in spans)}
+    inside = {
+        n
+        for n in range(len(texts))
+        if any(b < T0 + n * 10_000 and (e is None or T0 + n * 10_000 < e) for b, e in spans)
+    }
     kept = [text for n, text in enumerate(lines) if n in inside or texts[n] in OTHERS]
     dropped = limit(path, spans)
     assert dropped == len(lines) - len(kept)
@@ -106,13 +110,22 @@ with open(name, "w") as log, steps() as window:
 
 
 def numbers(path):
-    return [int(text.split("opCount ")[1].split()[0], 16) for text in path.read_text().splitlines() if "opCount" in text]
+    return [
+        int(text.split("opCount ")[1].split()[0], 16) for text in path.read_text().splitlines() if "opCount" in text
+    ]
 
 
 @pytest.mark.parametrize("profiler", ["nsys", "torch"])
 def test_the_wrapper_asks_for_the_log_and_cuts_it(capture, fake_nsys, tmp_path, profiler):
     job = "a%hb" if profiler == "torch" else "ab"  # what plays nsys does not know %
-    options = ["--profiler", profiler, "--job", job, "--nccl-log", *(["--nsys", fake_nsys] if profiler == "nsys" else [])]
+    options = [
+        "--profiler",
+        profiler,
+        "--job",
+        job,
+        "--nccl-log",
+        *(["--nsys", fake_nsys] if profiler == "nsys" else []),
+    ]
     run = [*options, "--", sys.executable, "-c", TRAINING]
     rank = {"PMI_RANK": 1, "PMI_SIZE": 2, "NCCL_DEBUG": "WARN"}
     (tmp_path / "reports").mkdir()

@@ -52,9 +52,24 @@ def test_options_of_nsys_and_their_defaults():
     assert ranges == NsysOptions(capture_range="nvtx:a@b", repeat=3)
 
 
-@pytest.mark.parametrize(("window", "from_start"), [([], True), (["--steps", "3:5"], False), (["--capture-range", "cuda"], False)])
+@pytest.mark.parametrize(
+    ("window", "from_start"), [([], True), (["--steps", "3:5"], False), (["--capture-range", "cuda"], False)]
+)
 def test_options_of_ncu(window, from_start):
-    words = ["--profiler", "ncu", "--ncu", "/c", "--kernels", "gemm", "--set", "full", "--launch-skip", "7", "--launch-count", "3"]
+    words = [
+        "--profiler",
+        "ncu",
+        "--ncu",
+        "/c",
+        "--kernels",
+        "gemm",
+        "--set",
+        "full",
+        "--launch-skip",
+        "7",
+        "--launch-count",
+        "3",
+    ]
     request = make_request(values(*words, "--lockstep", "h", *window))
     assert request.ncu == NcuOptions("gemm", "full", 7, 3, (), from_start, "h")
     assert (request.profiler, request.tool) == ("ncu", "/c")

@@ -19,7 +19,13 @@ from alltrace.capture.variables import RAY_NUMBER
 from alltrace.run.importer import import_reports
 
 PROGRAM = ["python", "default_worker.py", "--session-name=session_2026-11-25_16-59-25_463205_30101"]
-WORKER = {"RAY_RAYLET_PID": "7", "RAY_JOB_ID": "01000000", "SLURM_PROCID": "0", "SLURM_NTASKS": "1", "SLURM_JOB_ID": "9"}
+WORKER = {
+    "RAY_RAYLET_PID": "7",
+    "RAY_JOB_ID": "01000000",
+    "SLURM_PROCID": "0",
+    "SLURM_NTASKS": "1",
+    "SLURM_JOB_ID": "9",
+}
 
 
 def place(tmp_path, *, program=PROGRAM, **variables):
@@ -56,7 +62,15 @@ def actors(bare_environment, tmp_path):
 
     def call(way, *options, ending=".nsys-rep", also=()):
         alltrace = shlex.join([sys.executable, "-m", "alltrace.cli.main"])
-        command = [python, str(Path(__file__).with_name("ray_job.py")), way, alltrace, *options, "-o", str(tmp_path / "reports")]
+        command = [
+            python,
+            str(Path(__file__).with_name("ray_job.py")),
+            way,
+            alltrace,
+            *options,
+            "-o",
+            str(tmp_path / "reports"),
+        ]
         # the path of a socket may have 107 letters, and Ray's own take 60 of them
         folder = Path("/tmp") / f"ray-{os.getpid()}"
         paths = [str(SOURCE), *also]
@@ -68,13 +82,21 @@ def actors(bare_environment, tmp_path):
         }
         try:
             done = subprocess.run(
-                command, cwd=tmp_path, env={**os.environ, **variables}, capture_output=True, text=True, timeout=150, check=False
+                command,
+                cwd=tmp_path,
+                env={**os.environ, **variables},
+                capture_output=True,
+                text=True,
+                timeout=150,
+                check=False,
             )
         finally:
             subprocess.run(["rm", "-rf", str(folder)], check=True)
         assert "[0, 1, 2, 3]\n" in done.stdout, done.stderr
         assert agents(tmp_path) == []
-        return sorted(re.sub(r".*01000000|_on_.*|-of-.*", "", p.name) for p in (tmp_path / "reports").glob(f"*{ending}"))
+        return sorted(
+            re.sub(r".*01000000|_on_.*|-of-.*", "", p.name) for p in (tmp_path / "reports").glob(f"*{ending}")
+        )
 
     return call
 
@@ -101,7 +123,11 @@ def test_every_actor_leaves_a_report_of_its_rank(actors, nsys, tmp_path, monkeyp
 @pytest.mark.slow
 @pytest.mark.skipif(find_torch() is None, reason="no PyTorch: set ALLTRACE_TORCH_PYTHON")
 def test_every_actor_leaves_a_trace_of_pytorch_of_its_rank(actors, tmp_path):
-    asked = [str(find_torch()), "-c", "import torch; print(torch.__path__[0])"]  # for the Python of Ray, where it is of one version
+    asked = [
+        str(find_torch()),
+        "-c",
+        "import torch; print(torch.__path__[0])",
+    ]  # for the Python of Ray, where it is of one version
     torch = Path(subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()).parent
     options = ["--profiler", "torch", "--steps", "1:3"]
     assert actors("later", *options, ending=".gz", also=[str(torch)]) == ["_rank0", "_rank1", "_rank2", "_rank3"]

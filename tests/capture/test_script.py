@@ -8,8 +8,21 @@ from alltrace.capture.scripts.registry import TARGETS
 
 
 def test_options_come_before_the_file_and_the_program_last(capture, tmp_path):
-    (tmp_path / "job.toml").write_text('[job]\nnodes = 4\nname = "a"\n[environment]\nA = "1"\n[workload]\nkind = "command"\n')
-    options = ["--config", "job.toml", "--nodes", "3", "--set", "environment.B=x y", "--steps", "3:5", "-o", "job.sbatch"]
+    (tmp_path / "job.toml").write_text(
+        '[job]\nnodes = 4\nname = "a"\n[environment]\nA = "1"\n[workload]\nkind = "command"\n'
+    )
+    options = [
+        "--config",
+        "job.toml",
+        "--nodes",
+        "3",
+        "--set",
+        "environment.B=x y",
+        "--steps",
+        "3:5",
+        "-o",
+        "job.sbatch",
+    ]
     done = capture("script", "slurm", *options, "--", "./run me", "--x=$HOME", "--", "y")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "wrote job.sbatch\n")
     text = (tmp_path / "job.sbatch").read_text()
@@ -39,7 +52,11 @@ def test_the_settings_are_shown_as_a_file_that_gives_them_again(capture, tmp_pat
         (["slurm", "--workload", "fsdp", "--", "x"], 2, "a program was given after --"),
         (["slurm", "-o", "no/such/file"], 2, "cannot be written"),
         (["slurm", "--profiler", "ncu", "--top", "x", "run"], 2, "--top is 'x'; expected how many kernels"),
-        (["slurm", "--profiler", "ncu", "--top", "5", "run", "--kernels", "gemm"], 2, "--top and profiler.kernels both select"),
+        (
+            ["slurm", "--profiler", "ncu", "--top", "5", "run", "--kernels", "gemm"],
+            2,
+            "--top and profiler.kernels both select",
+        ),
     ],
 )
 def test_bad_input_is_said_in_a_sentence(capture, arguments, code, said):

@@ -19,7 +19,10 @@ def export(tmp_path):
     path = tmp_path / "a.sqlite"
     with closing(sqlite3.connect(path)) as db:
         db.execute("CREATE TABLE TARGET_INFO_SYSTEM_ENV (globalVid, devStateName, name, nameEnum, value)")
-        rows = [("DeviceEnvironment", f"HF_TOKEN={SECRET};RANK=3;PMI_SIZE=x{SECRET};EMPTY=\nWORLD_SIZE=8"), ("CpuInfo", "{}")]
+        rows = [
+            ("DeviceEnvironment", f"HF_TOKEN={SECRET};RANK=3;PMI_SIZE=x{SECRET};EMPTY=\nWORLD_SIZE=8"),
+            ("CpuInfo", "{}"),
+        ]
         db.executemany("INSERT INTO TARGET_INFO_SYSTEM_ENV (name, value) VALUES (?, ?)", rows)
         db.execute("CREATE TABLE META_DATA_CAPTURE (name, value)")
         rows = [
@@ -39,14 +42,19 @@ def export(tmp_path):
                 (2, f"token {SECRET}"),
                 (3, "stdout.log"),
                 (4, f"[ini] {SECRET}"),
-                (5, f"HOME=/root\0MFLAGS\0OF_ANOTHER={SECRET}\0RANK=3"),  # of any process of the host; no table refers to it
+                (
+                    5,
+                    f"HOME=/root\0MFLAGS\0OF_ANOTHER={SECRET}\0RANK=3",
+                ),  # of any process of the host; no table refers to it
                 (6, f"ALONE={SECRET}"),
                 (7, "lr=0.1"),
                 (8, f"NAMED={SECRET}\0TWICE={SECRET}"),
                 (9, "a == b"),
             ],
         )
-        db.execute("CREATE TABLE NVTX_EVENTS (start,\n    textId INTEGER, -- REFERENCES StringIds(id)\n    rangeId INTEGER)")
+        db.execute(
+            "CREATE TABLE NVTX_EVENTS (start,\n    textId INTEGER, -- REFERENCES StringIds(id)\n    rangeId INTEGER)"
+        )
         db.executemany("INSERT INTO NVTX_EVENTS VALUES (0, ?, ?)", [(7, 6), (8, None), (1, None)])
         db.execute("CREATE TABLE ProcessStreams (globalPid, filenameId, contentId)")
         db.execute("INSERT INTO ProcessStreams VALUES (1, 3, 2)")
@@ -85,7 +93,10 @@ def test_where_the_tables_do_not_say_what_refers_to_a_string_a_name_stays(export
         db.commit()
     assert scrub(export, tmp_path / "b.sqlite").environments == 3
     with closing(sqlite3.connect(tmp_path / "b.sqlite")) as db:
-        assert db.execute("SELECT value FROM StringIds WHERE id IN (6, 7) ORDER BY id").fetchall() == [("",), ("lr=0.1",)]
+        assert db.execute("SELECT value FROM StringIds WHERE id IN (6, 7) ORDER BY id").fetchall() == [
+            ("",),
+            ("lr=0.1",),
+        ]
 
 
 def test_names_of_processes_without_an_event_go(export, tmp_path):
@@ -93,8 +104,12 @@ def test_names_of_processes_without_an_event_go(export, tmp_path):
     with closing(sqlite3.connect(export)) as db:
         db.execute("CREATE TABLE PROCESSES (globalPid INTEGER, pid INTEGER, name TEXT)")
         db.executemany("INSERT INTO PROCESSES VALUES (?, ?, ?)", [(own, 7, "train"), (other, 8, "secret-sshd")])
-        db.execute("CREATE TABLE ThreadNames (nameId INTEGER, -- REFERENCES StringIds(id)\n priority, globalTid INTEGER)")
-        db.executemany("INSERT INTO StringIds VALUES (?, ?)", [(20, "main"), (21, "secret-thread"), (22, "secret-sleep")])
+        db.execute(
+            "CREATE TABLE ThreadNames (nameId INTEGER, -- REFERENCES StringIds(id)\n priority, globalTid INTEGER)"
+        )
+        db.executemany(
+            "INSERT INTO StringIds VALUES (?, ?)", [(20, "main"), (21, "secret-thread"), (22, "secret-sleep")]
+        )
         db.executemany("INSERT INTO ThreadNames VALUES (?, 0, ?)", [(20, own | 1), (21, other | 1)])
         db.execute("CREATE TABLE OSRT_API (globalTid INTEGER)")
         db.execute("INSERT INTO OSRT_API VALUES (?)", (own | 1,))
@@ -288,7 +303,9 @@ def environment_of(path):
             texts = db.execute("SELECT value FROM TARGET_INFO_SYSTEM_ENV WHERE name = 'DeviceEnvironment'")
             lines += [line for (text,) in texts for line in text.split(";")]
         if "META_DATA_CAPTURE" in tables:
-            lines += [v for (v,) in db.execute("SELECT value FROM META_DATA_CAPTURE WHERE name LIKE '%ENVIRONMENT_VARIABLE'")]
+            lines += [
+                v for (v,) in db.execute("SELECT value FROM META_DATA_CAPTURE WHERE name LIKE '%ENVIRONMENT_VARIABLE'")
+            ]
         for line in lines:
             name, equals, value = line.partition("=")
             if equals and name.isidentifier():
@@ -326,7 +343,9 @@ def test_a_real_export_answers_the_same_and_has_no_variable_left(name, corpus, t
     assert not ENVIRONMENT.search(content)
     with closing(sqlite3.connect(clean)) as db:
         assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
-        streams = db.execute("SELECT value FROM StringIds WHERE id IN (SELECT contentId FROM ProcessStreams)").fetchall()
+        streams = db.execute(
+            "SELECT value FROM StringIds WHERE id IN (SELECT contentId FROM ProcessStreams)"
+        ).fetchall()
         words = "name GLOB '*:ARGUMENT_*' OR name GLOB '*:COMMAND' OR name GLOB '*:WORKING_DIR'"
         commands = db.execute(f"SELECT value FROM META_DATA_CAPTURE WHERE {words}").fetchall()
     assert {*streams, *commands} <= {("",)}

@@ -136,7 +136,13 @@ def test_ranks_compare_by_a_store_and_the_line_says_all(clock, monkeypatch, tmp_
         report = step_report(10, store=store, rank=rank, world=4, at=200, say=lines.append, capture=1)
         report._exchange._prefix = "job"  # as in processes of their own
         reports.append(report)
-        train(clock, report, 20, {"data": 0.01, "forward": 0.05 if rank == 2 else 0.03, "wait": 0.0 if rank == 2 else 0.02}, 0.001)
+        train(
+            clock,
+            report,
+            20,
+            {"data": 0.01, "forward": 0.05 if rank == 2 else 0.03, "wait": 0.0 if rank == 2 else 0.02},
+            0.001,
+        )
     first, second = lines
     assert re.match(
         r"steps 200 to 209: 61\.0 ms a step; rank 2 is slow since step 200 \(\d\d:\d\d:\d\d\): 20\.0 ms \(32\.8 % of a step\) "
@@ -146,7 +152,12 @@ def test_ranks_compare_by_a_store_and_the_line_says_all(clock, monkeypatch, tmp_
     ), first
     assert "rank 2 is slow since step 200 (" in second
     assert reports[-1].last.slow[0].rank == 2
-    assert read_control(str(tmp_path / REQUEST)) == {"id": 1, "steps": 10, "ranks": None, "lead_s": 3.0}  # and no second one
+    assert read_control(str(tmp_path / REQUEST)) == {
+        "id": 1,
+        "steps": 10,
+        "ranks": None,
+        "lead_s": 3.0,
+    }  # and no second one
 
 
 def test_missed_exchanges_and_a_store_that_hangs_end_the_comparison(clock):
@@ -158,7 +169,9 @@ def test_missed_exchanges_and_a_store_that_hangs_end_the_comparison(clock):
             report.step()
             if n % 10 == 9:
                 time.sleep(0.3)
-    assert lines == ["rank 1 sent nothing of steps 10 and later; ranks are no longer compared, and the training goes on"]
+    assert lines == [
+        "rank 1 sent nothing of steps 10 and later; ranks are no longer compared, and the training goes on"
+    ]
 
     class Hanging(Store):
         def set(self, key, value):
@@ -184,7 +197,9 @@ def test_a_store_that_fails_and_none_at_all(clock, monkeypatch):
         for n in range(40):
             report.step()
             time.sleep(0.05 if n % 10 == 9 else 0)
-    assert lines == ["the store of the job failed (reset by peer); ranks are no longer compared, and the training goes on"]
+    assert lines == [
+        "the store of the job failed (reset by peer); ranks are no longer compared, and the training goes on"
+    ]
     train(clock, step_report(10, rank=0, world=1, say=lines.append), 20, {})
     assert len(lines) == 1
 
@@ -266,7 +281,9 @@ def test_events_of_a_device_are_read_a_step_later_and_never_waited_for(monkeypat
             with report.phase("forward"):
                 Event.stream += 0.03
             Event.stream += 0.01
-            Event.done = Event.stream - 0.05 if n < 20 or n > 90 else 0.5  # the GPU stands, and 64 steps can wait for it
+            Event.done = (
+                Event.stream - 0.05 if n < 20 or n > 90 else 0.5
+            )  # the GPU stands, and 64 steps can wait for it
             report.step()
     (rank,) = read_ranks(next((tmp_path / "shared").iterdir()))
     assert {(s.total_us, s.phases_us[0], s.flags & BY_DEVICE) for s in rank.steps} == {(40_000, 30_000, BY_DEVICE)}
@@ -345,7 +362,10 @@ def test_what_nvml_says_is_the_evidence(monkeypatch):
     assert state == GpuState(1100, 1980, 0x24, 79)
     nvml.nvmlDeviceGetClockInfo = lambda *_: 1
     assert sampler.sample() == state  # once in 10 s
-    assert gpu_words(state) == "its GPU has Xid 79, its GPU runs at 1,100 of 1,980 MHz, held back by its power cap and heat"
+    assert (
+        gpu_words(state)
+        == "its GPU has Xid 79, its GPU runs at 1,100 of 1,980 MHz, held back by its power cap and heat"
+    )
     assert gpu_words(GpuState(1980, 1980, 1)) == ""
 
 
@@ -389,7 +409,9 @@ def test_the_store_of_the_job_carries_it(tmp_path):
     }  # fmt: skip
     command = [str(find_torch()), "-m", "torch.distributed.run", "--nproc-per-node=3", "--master-addr=127.0.0.1"]
     command += [f"--master-port={port}", "train.py", str(tmp_path / "record")]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
     assert done.returncode == 0, done.stderr
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("alltrace:")]
     assert "steps 0 to 9: " in line

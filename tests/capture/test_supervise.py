@@ -72,7 +72,9 @@ def test_a_profiler_that_fails_before_the_program_starts_is_started_once_more(ca
 
 def test_it_is_started_twice_at_most(capture, fake_nsys, tmp_path):
     ran = tmp_path / "ran"
-    done = capture("exec", "--on-error", "stop", "--nsys", fake_nsys, "--", "sh", "-c", COUNTS, ran, FAKE="fails", **WORLD)
+    done = capture(
+        "exec", "--on-error", "stop", "--nsys", fake_nsys, "--", "sh", "-c", COUNTS, ran, FAKE="fails", **WORLD
+    )
     assert (done.returncode, lines(ran)) == (1, [])
     assert "the profiler ended with 1 before the program started" in done.stderr
     assert lines(tmp_path / "starts") == ["started"] * 2
@@ -87,7 +89,9 @@ MASK = "import signal; print(signal.pthread_sigmask(signal.SIG_BLOCK, ()))"
 def test_the_program_is_not_started_again_by_what_a_failed_profiler_left(capture, fake_nsys, tmp_path):
     ran = tmp_path / "ran"
     # the first attempt tries to start it half a second after the second one has
-    done = capture("exec", "--nsys", fake_nsys, "--", "sh", "-c", 'echo ran >> "$0"; sleep 1; exit 5', ran, FAKE="late", **WORLD)
+    done = capture(
+        "exec", "--nsys", fake_nsys, "--", "sh", "-c", 'echo ran >> "$0"; sleep 1; exit 5', ran, FAKE="late", **WORLD
+    )
     assert (done.returncode, lines(ran)) == (5, ["ran"])
     time.sleep(1)
     assert lines(ran) == ["ran"]
@@ -98,7 +102,9 @@ def test_a_shell_that_is_revoked_starts_nothing_and_one_that_began_cannot_be_rev
     assert revoked.revoke()
     done = subprocess.run(revoked.around(["echo", "ran"], ()), capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (1, "")
-    done = subprocess.run(began.around(["sh", "-c", "echo ran; exit 5"], ()), capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        began.around(["sh", "-c", "echo ran; exit 5"], ()), capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stdout) == (5, "ran\n")
     assert not began.revoke()
     assert began.code() == 5
@@ -227,7 +233,19 @@ def test_a_supervisor_that_fails_says_so_by_its_guard(bare_environment):
 
 @pytest.mark.parametrize("fake", ["whole", "session"])
 def test_control_c_reaches_the_program_once_also_in_a_session_of_its_own(bare_environment, fake_nsys, tmp_path, fake):
-    command = [sys.executable, "-m", "alltrace.cli.main", "capture", "exec", "--nsys", str(fake_nsys), "--", "sh", "-c", TRAPS]
+    command = [
+        sys.executable,
+        "-m",
+        "alltrace.cli.main",
+        "capture",
+        "exec",
+        "--nsys",
+        str(fake_nsys),
+        "--",
+        "sh",
+        "-c",
+        TRAPS,
+    ]
     environment = {**os.environ, "FAKE": fake, **{k: str(v) for k, v in WORLD.items()}}
     pid, terminal = pty.fork()
     if not pid:

@@ -32,8 +32,20 @@ def test_four_ranks_come_home_and_info_finds_them(bare_environment, nsys, tmp_pa
     reports = sorted((tmp_path / "reports").iterdir())
     assert [p.name[:8] for p in reports] == ["j_rank0_", "j_rank1_", "j_rank2_", "j_rank3_"]
     assert list((tmp_path / "tmp").glob("alltrace-*")) == []
-    info = [sys.executable, "-m", "alltrace.cli.main", "info", str(tmp_path / "reports"), "--jobs", "1", "--format", "json"]
-    answer = subprocess.run(info, env={**os.environ, "ALLTRACE_NSYS": str(nsys)}, capture_output=True, text=True, check=True)
+    info = [
+        sys.executable,
+        "-m",
+        "alltrace.cli.main",
+        "info",
+        str(tmp_path / "reports"),
+        "--jobs",
+        "1",
+        "--format",
+        "json",
+    ]
+    answer = subprocess.run(
+        info, env={**os.environ, "ALLTRACE_NSYS": str(nsys)}, capture_output=True, text=True, check=True
+    )
     ranks = json.loads(answer.stdout)
     ranks = ranks["rows"] if isinstance(ranks, dict) else ranks
     assert [(r["rank"], r["local_rank"], r["ranges"]) for r in ranks] == [(n, n, 20) for n in range(4)]

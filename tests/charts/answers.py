@@ -40,7 +40,11 @@ def of_ranks(ranks: int, **options: Any) -> Answer:
 
 def hostile(kind: str = "bars") -> Answer:
     """Things whose names attack whoever shows them."""
-    chart = Chart(kind, "name", ("total_ns",)) if kind == "bars" else Chart(kind, "start_ns", ("total_ns",), "name", detail="name")
+    chart = (
+        Chart(kind, "name", ("total_ns",))
+        if kind == "bars"
+        else Chart(kind, "start_ns", ("total_ns",), "name", detail="name")
+    )
     return answer(
         chart,
         {"name": (None, list(HOSTILE)), "start_ns": ("ns", list(range(6))), "total_ns": ("ns", [6, 5, 4, 3, 2, 1])},
@@ -55,7 +59,8 @@ def every_kind() -> dict[str, Answer]:
         "time_ns": ("ns", [10, 20, 30, 11, 21, None]),
     }
     quartiles = {
-        n: ("ns", [v * 1000, v * 2000]) for n, v in (("min_ns", 1), ("q1_ns", 2), ("median_ns", 3), ("q3_ns", 4), ("max_ns", 9))
+        n: ("ns", [v * 1000, v * 2000])
+        for n, v in (("min_ns", 1), ("q1_ns", 2), ("median_ns", 3), ("q3_ns", 4), ("max_ns", 9))
     }
     return {
         "stacked_bars": of_ranks(3),
@@ -66,11 +71,22 @@ def every_kind() -> dict[str, Answer]:
         "heatmap": answer(Chart("heatmap", "step", ("time_ns",), "rank"), numbers),
         "histogram": answer(
             Chart("histogram", "from_bytes", ("calls",), "op"),
-            {"from_bytes": ("bytes", [0, 1000, 1000, 1000000]), "calls": (None, [1, 2, 3, 4]), "op": (None, ["a", "a", "b", "b"])},
+            {
+                "from_bytes": ("bytes", [0, 1000, 1000, 1000000]),
+                "calls": (None, [1, 2, 3, 4]),
+                "op": (None, ["a", "a", "b", "b"]),
+            },
         ),
         "roofline": answer(
             Chart("roofline", "intensity", ("rate",), "name"),
-            {"intensity": ("flop/byte", [0.5, 8.0]), "rate": ("TFLOP/s", [1.0, 30.0]), "name": (None, ["gemv", "gemm"])},
-            ceilings=[{"name": "FP16", "kind": "compute", "value": 60.0}, {"name": "DRAM", "kind": "memory", "value": 3.0}],
+            {
+                "intensity": ("flop/byte", [0.5, 8.0]),
+                "rate": ("TFLOP/s", [1.0, 30.0]),
+                "name": (None, ["gemv", "gemm"]),
+            },
+            ceilings=[
+                {"name": "FP16", "kind": "compute", "value": 60.0},
+                {"name": "DRAM", "kind": "memory", "value": 3.0},
+            ],
         ),
     }

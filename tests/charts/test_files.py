@@ -62,14 +62,18 @@ def test_what_cannot_be_drawn_is_refused_before_the_work(tmp_path, monkeypatch):
         with pytest.raises(UsageError, match=r"ends in \.png or \.svg"):
             check_picture(tmp_path / name)
     check_picture(tmp_path / "a.SVG")
-    monkeypatch.setattr("alltrace.charts.files.find_spec", lambda name: None if name == "matplotlib" else util.find_spec(name))
+    monkeypatch.setattr(
+        "alltrace.charts.files.find_spec", lambda name: None if name == "matplotlib" else util.find_spec(name)
+    )
     with pytest.raises(UsageError, match=r"alltrace\[pictures\]"):
         check_picture(tmp_path / "a.png")
     with pytest.raises(UsageError, match=r"alltrace\[pictures\]"):
         picture_bytes(draw(of_ranks(1)))
 
 
-@together(("values", "labels"), [((1.9, 6.1), {"2", "3", "5"}), ((5.0, 9.0), {"5.4", "6.6"}), ((2.0, 9e5), {"10", "1000"})])
+@together(
+    ("values", "labels"), [((1.9, 6.1), {"2", "3", "5"}), ((5.0, 9.0), {"5.4", "6.6"}), ((2.0, 9e5), {"10", "1000"})]
+)
 def test_a_logarithmic_axis_has_labels(values, labels):
     import matplotlib.pyplot as plt
 

@@ -36,7 +36,11 @@ def test_the_first_things_are_shown_and_groups_summed():
     assert drawing.lying
     assert drawing.notes == ("the first 40 of 100",)
     rows = [(r, f"op{g}", g + 1) for r in (0, 1) for g in range(12)]
-    columns = {"rank": (None, [r[0] for r in rows]), "op": (None, [r[1] for r in rows]), "calls": (None, [r[2] for r in rows])}
+    columns = {
+        "rank": (None, [r[0] for r in rows]),
+        "op": (None, [r[1] for r in rows]),
+        "calls": (None, [r[2] for r in rows]),
+    }
     drawing = draw(answer(Chart("stacked_bars", "rank", ("calls",), "op"), columns))
     assert [s.name for s in drawing.series] == [*(f"op{g}" for g in range(3, 12)), "other"]
     assert drawing.series[-1].y == (6, 6)  # 1 + 2 + 3 of each rank
@@ -59,7 +63,9 @@ def test_histograms_boxes_and_lines():
     drawing = draw(every_kind()["lines"])
     assert [(s.name, s.y) for s in drawing.series] == [("rank 0", (10, 20, 30)), ("rank 1", (11, 21, None))]
     rows = [(s, r, 100 + r % 3 + (500 if r == 7 else 0)) for r in range(50) for s in range(3)]
-    columns = {n: (u, [r[i] for r in rows]) for i, (n, u) in enumerate((("step", None), ("rank", None), ("time_ns", "ns")))}
+    columns = {
+        n: (u, [r[i] for r in rows]) for i, (n, u) in enumerate((("step", None), ("rank", None), ("time_ns", "ns")))
+    }
     drawing = draw(answer(Chart("lines", "step", ("time_ns",), "rank"), columns))
     assert [s.name for s in drawing.series] == ["all", "middle half", "median", "rank 7"]
     band, middle, median, _ = drawing.series
@@ -84,7 +90,11 @@ def test_a_heat_map_has_a_row_for_each_rank_in_order_and_says_what_it_put_togeth
     assert heat.values[1][:2] == (11, 21)
     assert heat.values[1][2] != heat.values[1][2]
     ranks = list(range(2100))
-    columns = {"rank": (None, ranks), "start_ns": ("ns", [0] * 2100), "busy_percent": ("%", [r % 3 * 50.0 for r in ranks])}
+    columns = {
+        "rank": (None, ranks),
+        "start_ns": ("ns", [0] * 2100),
+        "busy_percent": ("%", [r % 3 * 50.0 for r in ranks]),
+    }
     drawing = draw(answer(Chart("heatmap", "start_ns", ("busy_percent",), "rank"), columns))
     assert (len(drawing.heat.rows), drawing.heat.low, drawing.heat.high) == (700, 0, 100)
     assert {v for row in drawing.heat.values for v in row} == {50.0}
@@ -106,7 +116,9 @@ def test_ceilings_meet_at_the_ridge_and_share_a_line():
     assert (dram.x[1], dram.y[1]) == (20, 60)
     assert (fp16.x[0], fp16.y) == (20, (60, 60))
     assert [(p.name, p.x, p.y) for p in points] == [("gemm", (8,), (30,)), ("gemv", (0.5,), (1,))]
-    ceilings = [{"name": n, "kind": "compute", "value": v} for n, v in (("A", 60.0), ("C", 61.0), ("B", 60.0), ("D", 90.0))]
+    ceilings = [
+        {"name": n, "kind": "compute", "value": v} for n, v in (("A", 60.0), ("C", 61.0), ("B", 60.0), ("D", 90.0))
+    ]
     given = every_kind()["roofline"]
     lines = [s for s in draw(given._replace(extra={"ceilings": ceilings})).series if s.tag]
     assert [(s.tag, s.y) for s in lines] == [("A, B, C 61", (61, 61)), ("D 90", (90, 90))]
@@ -159,7 +171,9 @@ def test_a_logarithmic_axis_of_sizes_keeps_bytes():
     assert draw(Answer(table, columns, chart=Chart("lines", "bytes", ("busbw_gb_per_s",)))).x.unit == "GB"
 
 
-@together(("given", "called"), [(0, "0 B"), (1023, "1023 B"), (65536, "64 KiB"), (3 * 2**19, "1.5 MiB"), (2**70, "1024 EiB")])
+@together(
+    ("given", "called"), [(0, "0 B"), (1023, "1023 B"), (65536, "64 KiB"), (3 * 2**19, "1.5 MiB"), (2**70, "1024 EiB")]
+)
 def test_a_size_is_called_by_its_binary_prefix(given, called):
     assert size(given) == called
 

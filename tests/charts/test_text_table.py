@@ -68,9 +68,18 @@ def test_four_digits_count(values, unit, cells):
 
 def test_a_column_that_is_all_zero_is_not_shown_unless_it_is_the_answer():
     table = pa.table(
-        {"rank": [0, 0], "exposed_ns": [0, 0], "copy_ns": [0, 0], "share": [0.0, 0.0], "at_step": [0, 0], "count": [1, 0]}
+        {
+            "rank": [0, 0],
+            "exposed_ns": [0, 0],
+            "copy_ns": [0, 0],
+            "share": [0.0, 0.0],
+            "at_step": [0, 0],
+            "count": [1, 0],
+        }
     )
-    columns = by_importance(tuple(Column(name, "int64", None, "") for name in table.column_names), ("rank", "exposed_ns"))
+    columns = by_importance(
+        tuple(Column(name, "int64", None, "") for name in table.column_names), ("rank", "exposed_ns")
+    )
     lines = to_text(Answer(table, columns), table, form=TableForm(80, units=True)).splitlines()
     assert [head.removesuffix("ns") for head in heads("\n".join(lines))] == ["rank", "exposed", "at_step", "count"]
     assert lines[-1] == "not shown: copy_ns, share; --wide shows all"
@@ -114,10 +123,16 @@ def test_columns_are_dropped_before_names_cannot_be_told_apart(width):
     left_out = " ".join(rest)
     assert "not shown: " in left_out
     assert "hosts" in left_out, "a column without a value goes first"
-    for name, read in (("ranks", "ranks"), ("start_ns", "start"), ("lost_ns", "lost"), ("bytes", "bytes"), ("share", "share")):
-        assert any(re.fullmatch(rf"{read}(s|ms|MB)?", head) for head in shown) != bool(re.search(rf"\b{name}\b", left_out)), (
-            "each column is shown or named"
-        )
+    for name, read in (
+        ("ranks", "ranks"),
+        ("start_ns", "start"),
+        ("lost_ns", "lost"),
+        ("bytes", "bytes"),
+        ("share", "share"),
+    ):
+        assert any(re.fullmatch(rf"{read}(s|ms|MB)?", head) for head in shown) != bool(
+            re.search(rf"\b{name}\b", left_out)
+        ), "each column is shown or named"
 
 
 def test_names_are_folded_where_a_table_is_too_wide():
@@ -157,7 +172,10 @@ def test_a_stream_of_rows_has_one_unit_and_its_first_column():
 @pytest.mark.parametrize(
     ("devices", "names"),
     [
-        ([("n1", 0, "u0", "01"), ("n1", 1, "u1", "02"), ("n2", 0, "u2", "01")], {"u0": "GPU 0", "u1": "GPU 1", "u2": "GPU 0"}),
+        (
+            [("n1", 0, "u0", "01"), ("n1", 1, "u1", "02"), ("n2", 0, "u2", "01")],
+            {"u0": "GPU 0", "u1": "GPU 1", "u2": "GPU 0"},
+        ),
         ([("n1", 0, "u0", "02"), ("n1", 0, "u1", "01")], {"u0": "GPU 1", "u1": "GPU 0"}),
         ([("n1", 0, "u0", None), ("n1", 0, "u1", "01")], {}),
         ([("n1", 0, None, "01"), ("n2", 3, None, "01")], {}),
@@ -170,7 +188,8 @@ def test_a_device_is_called_by_its_number_on_its_host(devices, names):
 
 
 @pytest.mark.parametrize(
-    "question", ["breakdown", "overlap", "kernels", "steps", "stragglers", "stats:cuda_gpu_kern_sum", "cuda_gpu_kern_sum"]
+    "question",
+    ["breakdown", "overlap", "kernels", "steps", "stragglers", "stats:cuda_gpu_kern_sum", "cuda_gpu_kern_sum"],
 )
 def test_what_a_row_is_about_and_the_answer_are_on_every_terminal(made_once, question):
     run = OpenRun(made_once("recorded-ddp-slow-rank", lambda folder: opened("ddp-slow-rank", folder)) / "ddp-slow-rank")

@@ -26,7 +26,10 @@ def values_of(fragment):
         ({"rank": 3, "start_ns": 5000, "end_ns": 9000}, {"start": "-3000", "end": "17000", "cursors": "5000,9000"}),
         ({"rank": 3, "start_ns": 5000, "duration_ns": 600}, {"start": "3800", "end": "6800", "cursors": "5000,5600"}),
         ({"rank": 3, "time_ns": 5000}, {"start": "4000", "end": "6000", "cursors": "5000"}),
-        ({"rank": 3, "Start (ns)": 5000, "Duration (ns)": 600}, {"start": "3800", "end": "6800", "cursors": "5000,5600"}),
+        (
+            {"rank": 3, "Start (ns)": 5000, "Duration (ns)": 600},
+            {"start": "3800", "end": "6800", "cursors": "5000,5600"},
+        ),
     ],
 )
 def test_a_row_leads_to_its_rank_and_time(row, wanted):

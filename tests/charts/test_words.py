@@ -10,7 +10,11 @@ from alltrace.charts.words import DARK, NEIGHBOURS, PALETTE, SEVERITIES, color
 from alltrace.tiles.tracks import CLASSES
 
 LEAST = 12
-ROWS = [*((row, PALETTE) for row in NEIGHBOURS), *((row, PALETTE | DARK) for row in NEIGHBOURS), (tuple(SEVERITIES), SEVERITIES)]
+ROWS = [
+    *((row, PALETTE) for row in NEIGHBOURS),
+    *((row, PALETTE | DARK) for row in NEIGHBOURS),
+    (tuple(SEVERITIES), SEVERITIES),
+]
 
 
 @together(
@@ -40,7 +44,9 @@ def test_classes_side_by_side_are_told_apart(eyes):
 def test_the_page_and_every_class_have_the_colours():
     script = files("alltrace.ui").joinpath("static/palette.js").read_text()
     tables = re.findall(r"export const (\w+) = \{(.*?)\n\}", script, re.DOTALL)
-    found = {name: dict(re.findall(r'^  "?([a-z ]+)"?: "(#[0-9a-f]{6})",$', body, re.MULTILINE)) for name, body in tables}
+    found = {
+        name: dict(re.findall(r'^  "?([a-z ]+)"?: "(#[0-9a-f]{6})",$', body, re.MULTILINE)) for name, body in tables
+    }
     assert found == {"PALETTE": PALETTE, "DARK": DARK}
     assert {c for c in CLASSES if c not in ("range", "collective")} <= set(PALETTE)
     assert color("compute", 3) == PALETTE["compute"]

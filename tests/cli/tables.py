@@ -2,7 +2,16 @@
 
 import pyarrow as pa
 
-NAMES = ["plain", 'a "quoted", name', "two\nlines\r", "\x1b[31m\u202e", "naïve 核", "<img src=x onerror=alert(1)>", "a|b*c", None]
+NAMES = [
+    "plain",
+    'a "quoted", name',
+    "two\nlines\r",
+    "\x1b[31m\u202e",
+    "naïve 核",
+    "<img src=x onerror=alert(1)>",
+    "a|b*c",
+    None,
+]
 _TABLE = pa.table(
     {
         "rank": pa.array(range(8), pa.int32()),

@@ -116,7 +116,9 @@ def test_what_holds_no_report(alltrace, tmp_path, make, found):
     assert re.fullmatch(rf"alltrace: {place}: .*{found}.*\n", done.err)
 
 
-@pytest.mark.parametrize("text", ["x" * 5000, "a\0b", "a\nb", "no*thing", "nothing[1", "x" * 300 + "*", "://", "memory://none"])
+@pytest.mark.parametrize(
+    "text", ["x" * 5000, "a\0b", "a\nb", "no*thing", "nothing[1", "x" * 300 + "*", "://", "memory://none"]
+)
 def test_any_text_for_a_run(alltrace, text):
     done = alltrace("info", text)
     assert (done.code, done.out) == (3, "")
@@ -236,7 +238,17 @@ def test_a_closed_output_is_told_and_an_answer_in_a_file_needs_none(run, tmp_pat
 def test_too_little_address_space_is_a_sentence(run):
     for limit in (300_000, 350_000):  # with less, libraries end the process themselves
         done = subprocess.run(
-            ["sh", "-c", f'ulimit -v {limit}; exec "$@"', "sh", sys.executable, "-m", "alltrace.cli.main", "kernels", str(run)],
+            [
+                "sh",
+                "-c",
+                f'ulimit -v {limit}; exec "$@"',
+                "sh",
+                sys.executable,
+                "-m",
+                "alltrace.cli.main",
+                "kernels",
+                str(run),
+            ],
             capture_output=True,
             text=True,
             timeout=60,

@@ -38,11 +38,15 @@ def test_no_word_is_cut_at_any_width(width):
 def test_a_command_can_be_copied(width):
     """A shell that gets the lines of a card runs the command of the advice."""
     words = ["echo", f"--query={'clocks,' * 20}end", "--format=csv", *(f"--option-{n}=value" for n in range(9))]
-    text = cards_text(told(row("straggler", slowdown=1.25, advice=f"Run `{' '.join(words)}` on each node.")), width=width)
+    text = cards_text(
+        told(row("straggler", slowdown=1.25, advice=f"Run `{' '.join(words)}` on each node.")), width=width
+    )
     script = text[text.index("`") + 1 : text.rindex("`")]
     done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.split() == words[1:]
-    (command,) = [line for line in cards_text(FOUND, width=width, run=f"/a{'/long' * 30}").splitlines() if "stragglers" in line]
+    (command,) = [
+        line for line in cards_text(FOUND, width=width, run=f"/a{'/long' * 30}").splitlines() if "stragglers" in line
+    ]
     assert command.endswith(f"/a{'/long' * 30}"), "the card's own command is one line"
 
 

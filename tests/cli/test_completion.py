@@ -109,7 +109,9 @@ def test_a_real_shell_completes_what_is_typed(shell, scripts, tmp_path, monkeypa
     assert {line: set(words.split()) for line, words in zip(TYPED, said, strict=True)} == TYPED
 
 
-@pytest.mark.parametrize("verb", [("diagnose",), ("import",), ("ui",), ("export",), ("recipe", "kernels"), ("capture", "exec")])
+@pytest.mark.parametrize(
+    "verb", [("diagnose",), ("import",), ("ui",), ("export",), ("recipe", "kernels"), ("capture", "exec")]
+)
 def test_the_options_are_those_of_the_help(verb, scripts, capsys):
     assert main([*verb, "--help"]) == 0
     text = capsys.readouterr().out

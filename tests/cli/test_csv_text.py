@@ -22,7 +22,9 @@ TYPES = {
     pa.uint64(): st.integers(0, 2**64 - 1),
     pa.string(): WORDS,
     pa.large_string(): WORDS,
-    pa.dictionary(pa.int16(), pa.string()): st.sampled_from(["", "one", "a,b", 'in "quotes"', "longer than sixteen bytes of text"]),
+    pa.dictionary(pa.int16(), pa.string()): st.sampled_from(
+        ["", "one", "a,b", 'in "quotes"', "longer than sixteen bytes of text"]
+    ),
     pa.bool_(): st.booleans(),
     pa.float64(): st.integers(-(2**20), 2**20).map(lambda n: n / 4),
     pa.null(): st.none(),
@@ -103,8 +105,12 @@ def test_many_rows_stay_in_order():
     count = 5 * csv_text._PIECE_ROWS + 3
     numbers = np.arange(count)
     names = pa.array(["even", "odd, that is"]).take(pa.array(numbers % 2)).dictionary_encode()
-    table = pa.table({"n": numbers, "name": names, "share": numbers / 4, "text": pa.array([f"t{n}" for n in range(count)])})
-    expected = [[str(n), "odd, that is" if n % 2 else "even", f"{n / 4:g}" if n < 10 else None, f"t{n}"] for n in range(count)]
+    table = pa.table(
+        {"n": numbers, "name": names, "share": numbers / 4, "text": pa.array([f"t{n}" for n in range(count)])}
+    )
+    expected = [
+        [str(n), "odd, that is" if n % 2 else "even", f"{n / 4:g}" if n < 10 else None, f"t{n}"] for n in range(count)
+    ]
     rows = list(csv.reader(io.StringIO(to_csv(table))))[1:]
     assert [[r[0], r[1], r[3]] for r in rows] == [[e[0], e[1], e[3]] for e in expected]
     assert [r[2] for r in rows[:10]] == [e[2] for e in expected[:10]]
@@ -148,7 +154,9 @@ def test_halves_are_rounded_as_the_table_rounds_them(values, decimals):
 def test_texts_of_safe_csv_are_no_formulas():
     texts = ["=1+1", "+1", "-1", "@x", "\t=1", "\r=1", "a=1", "'=1", "", None, "two\n=3"]
     coded = pa.array(texts).dictionary_encode()
-    table = pa.table({"=a": texts, "d": pa.chunked_array([coded, coded.slice(2, 9)][:1]), "n": pa.array([-1.5] * len(texts))})
+    table = pa.table(
+        {"=a": texts, "d": pa.chunked_array([coded, coded.slice(2, 9)][:1]), "n": pa.array([-1.5] * len(texts))}
+    )
     found = list(csv.reader(io.StringIO(to_csv(without_formulas(table)), newline="")))
     assert found[0] == ["'=a", "d", "n"]
     wanted = ["'=1+1", "'+1", "'-1", "'@x", "'\t=1", "'\r=1", "a=1", "'=1", "", "", "two\n=3"]

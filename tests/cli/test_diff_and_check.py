@@ -16,7 +16,9 @@ HOSTILE = "<img src=x onerror=alert(1)>\x1b[31m&"
 def runs(tmp_path):
     made = []
     for name, length in (("a", 100), ("b", 150)):
-        ranks = {r: {"kernels": [kernel(i * 1000, i * 1000 + length, name=HOSTILE) for i in range(20)]} for r in range(2)}
+        ranks = {
+            r: {"kernels": [kernel(i * 1000, i * 1000 + length, name=HOSTILE) for i in range(20)]} for r in range(2)
+        }
         made.append(str(make_run(tmp_path / name, ranks).path))
     return made
 
@@ -110,21 +112,32 @@ def test_sentences_of_diff_and_check(runs, capsys):
     assert json.loads(capsys.readouterr().out)["verdict"].startswith(first)
     main(["check", runs[1], "--baseline", runs[0], "--format", "md"])
     told = capsys.readouterr().out
-    assert told.startswith("Whether the run is faster is not known: no step is in both runs. 1 of 1 limit not held: step")
+    assert told.startswith(
+        "Whether the run is faster is not known: no step is in both runs. 1 of 1 limit not held: step"
+    )
     assert "cannot be judged, for the baseline has no duration\\_ns" in told
 
 
 def test_diff_by_tree_shows_what_replaced_what(tmp_path, capsys):
-    pair = [str(make_run(tmp_path / n, {0: {"kernels": [kernel(0, 10, n), kernel(20, 30, "x")]}}).path) for n in ("one", "two")]
+    pair = [
+        str(make_run(tmp_path / n, {0: {"kernels": [kernel(0, 10, n), kernel(20, 30, "x")]}}).path)
+        for n in ("one", "two")
+    ]
     assert main(["diff", *pair, "--by-tree", "--format", "json"]) == 0
-    assert [(r["tree"], r["what"]) for r in json.loads(capsys.readouterr().out)["rows"]] == [("one", "kernel"), ("two", "kernel")]
+    assert [(r["tree"], r["what"]) for r in json.loads(capsys.readouterr().out)["rows"]] == [
+        ("one", "kernel"),
+        ("two", "kernel"),
+    ]
     assert main(["diff", *pair, "--by-tree", "--picture", "x.png"]) == 2
     assert "diff --by-tree has no chart" in capsys.readouterr().err
 
 
 def test_a_report_with_a_baseline_begins_with_what_differs(runs, tmp_path, capsys):
     assert main(["report", runs[1], "--baseline", runs[0], "--format", "md"]) == 0
-    assert capsys.readouterr().out.splitlines()[2] == "**Whether the run is faster is not known: no step is in both runs.**"
+    assert (
+        capsys.readouterr().out.splitlines()[2]
+        == "**Whether the run is faster is not known: no step is in both runs.**"
+    )
     page = tmp_path / "report.html"
     assert main(["report", runs[1], "--baseline", runs[0], "-o", str(page)]) == 0
     assert '<p class="verdict">Whether the run is faster is not known: no step is in both runs.</p>' in page.read_text()

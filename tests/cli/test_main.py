@@ -51,7 +51,10 @@ def test_help_of_a_recipe_shows_its_own_options(alltrace, name):
         (["overlap", "RUN", "--no-such"], "unrecognized arguments: --no-such"),
         (["overlap", "RUN", "--form", "json"], "unrecognized arguments: --form"),
         (["overlap", "RUN", "--format", "xml"], "invalid choice: 'xml'"),
-        (["overlap", "RUN", "--limit", "-1"], "argument --limit/--top: it is '-1', expected a whole number of 0 or more"),
+        (
+            ["overlap", "RUN", "--limit", "-1"],
+            "argument --limit/--top: it is '-1', expected a whole number of 0 or more",
+        ),
         (["overlap", "RUN", "--jobs", "0"], "--jobs: it is '0', expected a whole number of 1 or more"),
         (["overlap", "RUN", "--format", "parquet"], "--format parquet is not text; give -o FILE"),
         (["sql", "RUN", "select 1", "--format", "parquet"], "--format parquet is not text; give -o FILE"),
@@ -146,7 +149,8 @@ def test_a_defect_is_told_from_a_breached_gate(monkeypatch, capsys):
     assert entry.main(["check"]) == 70
     *lines, last = capsys.readouterr().err.splitlines()
     assert (
-        last == f"alltrace: alltrace {__version__} hit an internal error (KeyError); report it with the lines above and the command"
+        last
+        == f"alltrace: alltrace {__version__} hit an internal error (KeyError); report it with the lines above and the command"
     )
     assert lines[0].startswith("Traceback")
     assert all(line.isprintable() for line in lines)
@@ -222,13 +226,17 @@ command()
 
 @pytest.mark.parametrize("module", ["alltrace.cli.main", "argparse", "alltrace.cli.command", "alltrace.run.resolve"])
 def test_ctrl_c_leaves_no_traceback(module):
-    done = subprocess.run([sys.executable, "-c", INTERRUPTS.format(module=module)], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTS.format(module=module)], capture_output=True, text=True, check=False
+    )
     assert done.returncode in (-signal.SIGINT, 130), done
     assert "Traceback" not in done.stderr
 
 
 def test_an_ignored_interrupt_stays_ignored():
-    code = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN);" + INTERRUPTS.format(module="alltrace.cli.main")
+    code = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN);" + INTERRUPTS.format(
+        module="alltrace.cli.main"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 3
 
@@ -243,11 +251,16 @@ SCRIPT = (
 
 @pytest.mark.parametrize(
     ("given", "expected"),
-    [({}, "1 system 100000"), ({"OPENBLAS_NUM_THREADS": "3", "ARROW_DEFAULT_MEMORY_POOL": "mimalloc"}, "3 mimalloc 100000")],
+    [
+        ({}, "1 system 100000"),
+        ({"OPENBLAS_NUM_THREADS": "3", "ARROW_DEFAULT_MEMORY_POOL": "mimalloc"}, "3 mimalloc 100000"),
+    ],
 )
 def test_settings_of_the_user_stay(given, expected):
     environment = {k: v for k, v in os.environ.items() if k not in SETTINGS}
-    done = subprocess.run([sys.executable, "-c", SCRIPT], env={**environment, **given}, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT], env={**environment, **given}, capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == expected
 
 
@@ -269,7 +282,17 @@ def test_a_report_of_a_run_loads_neither_filters_nor_the_importer(tmp_path):
         "print(sorted({'alltrace.run.importer', 'alltrace.nvidia.filters'} & set(sys.modules)))"
     )
     for given, loaded in (([], "[]"), (["--filter-time", "0/1s"], "['alltrace.nvidia.filters']")):
-        command = [sys.executable, "-c", code, "nsys", "stats", "-r", "cuda_gpu_kern_sum", *given, str(tmp_path / "run")]
+        command = [
+            sys.executable,
+            "-c",
+            code,
+            "nsys",
+            "stats",
+            "-r",
+            "cuda_gpu_kern_sum",
+            *given,
+            str(tmp_path / "run"),
+        ]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         assert done.stdout.splitlines()[-1] == loaded
 
@@ -299,4 +322,9 @@ def test_the_help_has_the_same_words(verb, option, text):
 def test_the_verbs_that_have_them_are_found():
     found = {(verb, option.split(" ")[0]) for verb, option, _text in said()}
     assert {("export", "--steps"), ("export", "--window"), ("logs nccl", "--steps"), ("efficiency", "--steps")} <= found
-    assert {("capture exec", "--steps"), ("capture exec", "--ranks"), ("diff", "--steps"), ("report", "--ranks")} <= found
+    assert {
+        ("capture exec", "--steps"),
+        ("capture exec", "--ranks"),
+        ("diff", "--steps"),
+        ("report", "--ranks"),
+    } <= found

@@ -28,7 +28,12 @@ def test_a_row_per_launch(corpus, capsys):
         ("gemm_badtile.ncu-rep", 0), *(("hpc_a3.ncu-rep", n) for n in range(4))
     ]  # fmt: skip
     first = rows[1]
-    assert (first["grid"], first["block"], first["registers"], first["shared_memory_bytes"]) == ("8x1x1", "128x1x1", 16, 1024)
+    assert (first["grid"], first["block"], first["registers"], first["shared_memory_bytes"]) == (
+        "8x1x1",
+        "128x1x1",
+        16,
+        1024,
+    )
     assert (first["theoretical_occupancy_percent"], first["occupancy_limiter"]) == (100.0, "warps")
     assert all(r["duration_ns"] > 0 and 0 < r["sm_percent"] <= 100 for r in rows)
 
@@ -82,7 +87,10 @@ def answered(capsys, *arguments):
 
 def test_every_view_answers_of_a_printed_page(tmp_path, capsys):
     one = page(tmp_path, "a.csv", ("0", "f(int)", "(8, 1, 1)", "(64, 1, 1)", "1000", "20", "80"))
-    counts = {v: len(answered(capsys, one, "--view", v)["rows"]) for v in ("launches", "metrics", "stalls", "roofline", "advice")}
+    counts = {
+        v: len(answered(capsys, one, "--view", v)["rows"])
+        for v in ("launches", "metrics", "stalls", "roofline", "advice")
+    }
     assert counts == {"launches": 1, "metrics": 3, "stalls": 0, "roofline": 3, "advice": 1}
     assert answered(capsys, one)["run"] == {"reports": 1, "launches": 1}
 
@@ -105,7 +113,10 @@ def test_a_view_may_stand_before_the_reports(report, tmp_path, capsys):
     texts = [r["text"] for r in answered(capsys, "source", "--sources", str(tmp_path), report)["rows"]]
     assert texts == ["three", None, "header", None]
     assert [r["rule"] for r in answered(capsys, "rules", report)["rows"]] == []
-    assert {r["instance"] for r in answered(capsys, "metrics", "--instances", report, "--metric", "op*")["rows"]} == {"MOV", "BRA"}
+    assert {r["instance"] for r in answered(capsys, "metrics", "--instances", report, "--metric", "op*")["rows"]} == {
+        "MOV",
+        "BRA",
+    }
     assert [r["state"] for r in answered(capsys, "source", report, "--table", "stalls")["rows"]] == ["wait"]
 
 
@@ -138,7 +149,8 @@ def test_a_file_that_is_called_like_a_view_is_a_report(report, tmp_path, monkeyp
 
 def test_two_reports_are_compared(tmp_path, capsys):
     one, two = (
-        page(tmp_path, n, ("0", "f(int)", "(8, 1, 1)", "(64, 1, 1)", t, "20", "80")) for n, t in (("a", "1000"), ("b", "900"))
+        page(tmp_path, n, ("0", "f(int)", "(8, 1, 1)", "(64, 1, 1)", t, "20", "80"))
+        for n, t in (("a", "1000"), ("b", "900"))
     )
     rows = answered(capsys, "--compare", one, two)["rows"]
     assert (rows[0]["metric"], rows[0]["change"], rows[0]["change_percent"]) == ("duration_ns", -100.0, -10.0)
@@ -162,9 +174,14 @@ def test_occupancy_with_other_registers(tmp_path, capsys):
     columns = ["ID", "Kernel Name", "launch__registers_per_thread", "launch__shared_mem_per_block", "launch__block_size",
                *(f"device__attribute_max_{n}_per_multiprocessor" for n in ("warps", "blocks", "registers"))]  # fmt: skip
     path = tmp_path / "a.csv"
-    path.write_text("\n".join(",".join(f'"{c}"' for c in row) for row in (columns, ("0", "f", 32, 0, 64, 64, 32, 65536))) + "\n")
+    path.write_text(
+        "\n".join(",".join(f'"{c}"' for c in row) for row in (columns, ("0", "f", 32, 0, 64, 64, 32, 65536))) + "\n"
+    )
     own = {r["block_size"]: r["occupancy_percent"] for r in answered(capsys, "occupancy", str(path))["rows"]}
-    more = {r["block_size"]: r["occupancy_percent"] for r in answered(capsys, "occupancy", str(path), "--registers", "64")["rows"]}
+    more = {
+        r["block_size"]: r["occupancy_percent"]
+        for r in answered(capsys, "occupancy", str(path), "--registers", "64")["rows"]
+    }
     assert (own[256], more[256], own[32]) == (100.0, 50.0, 50.0)
 
 
@@ -188,9 +205,13 @@ def test_a_report_is_weighed_by_a_run(tmp_path, capsys):
 def test_a_picture_of_the_roofline(tmp_path, capsys):
     pytest.importorskip("matplotlib")
     names = [f"smsp__sass_thread_inst_executed_op_f{op}_pred_on.sum" for op in ("add", "mul", "fma")]
-    head = ",".join(f'"{c}"' for c in ("ID", "Kernel Name", "gpu__time_duration.sum", "dram__bytes.sum", *names, *DEVICE))
+    head = ",".join(
+        f'"{c}"' for c in ("ID", "Kernel Name", "gpu__time_duration.sum", "dram__bytes.sum", *names, *DEVICE)
+    )
     report, picture = tmp_path / "a.csv", tmp_path / "a.svg"
-    report.write_text(head + "\n" + ",".join(f'"{c}"' for c in (0, "f", 1000, 4000, 0, 0, 8000, *DEVICE.values())) + "\n")
+    report.write_text(
+        head + "\n" + ",".join(f'"{c}"' for c in (0, "f", 1000, 4000, 0, 0, 8000, *DEVICE.values())) + "\n"
+    )
     assert main(["ncu", str(report), "--view", "roofline", "--picture", str(picture), "--format", "csv"]) == 0
     assert "FP32, DRAM" in capsys.readouterr().out
     drawn = picture.read_text()

@@ -35,7 +35,9 @@ def store(tmp_path_factory):
     url = f"http://127.0.0.1:{port}"
     log = tmp_path_factory.mktemp("store") / "log"
     with log.open("wb") as out:
-        server = subprocess.Popen([sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)], stdout=out, stderr=out)
+        server = subprocess.Popen(
+            [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)], stdout=out, stderr=out
+        )
     try:
         until = time.monotonic() + 60
         while True:
@@ -54,7 +56,9 @@ def store(tmp_path_factory):
 @pytest.fixture
 def alltrace(store, tmp_path):
     """Runs the command with access to the store; gives its exit code and what it wrote."""
-    environment = {name: value for name, value in os.environ.items() if "proxy" not in name.lower() and not name.startswith("AWS_")}
+    environment = {
+        name: value for name, value in os.environ.items() if "proxy" not in name.lower() and not name.startswith("AWS_")
+    }
     environment.update(
         {
             "AWS_ENDPOINT_URL": store,
@@ -68,7 +72,9 @@ def alltrace(store, tmp_path):
 
     def run(*arguments):
         command = [sys.executable, "-m", "alltrace.cli.main", *map(str, arguments)]
-        done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=180)
+        done = subprocess.run(
+            command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=180
+        )
         return done.returncode, done.stdout, done.stderr
 
     return run

@@ -147,7 +147,11 @@ def test_what_sql_can_give_has_a_form_in_every_format():
 
 
 def test_a_file_holds_what_standard_output_would(tmp_path, capsys):
-    for form, text in (("json", to_json("v", ANSWER, TABLE, FACTS)), ("csv", to_csv(TABLE)), ("md", to_markdown(ANSWER, TABLE))):
+    for form, text in (
+        ("json", to_json("v", ANSWER, TABLE, FACTS)),
+        ("csv", to_csv(TABLE)),
+        ("md", to_markdown(ANSWER, TABLE)),
+    ):
         write_answer("v", ANSWER, FACTS, arguments(format=form))
         assert capsys.readouterr().out == text
         write_answer("v", ANSWER, FACTS, arguments(format=form, output=tmp_path / f"a.{form}"))
@@ -172,7 +176,9 @@ def test_the_first_rows_alone(capsys):
 
 def test_a_limit_cuts_no_picture(tmp_path, capsys, monkeypatch):
     drawn = []
-    monkeypatch.setattr("alltrace.cli.output.write_picture", lambda _verb, answer, _path: drawn.append(answer.table.num_rows))
+    monkeypatch.setattr(
+        "alltrace.cli.output.write_picture", lambda _verb, answer, _path: drawn.append(answer.table.num_rows)
+    )
     answer = ANSWER._replace(chart=Chart("bars", "rank", ("time_ns",)))
     write_answer("v", answer, FACTS, arguments(format="csv", limit=1, picture=tmp_path / "p.svg"))
     assert drawn == [ANSWER.table.num_rows]
@@ -233,7 +239,11 @@ def test_a_name_that_is_no_unicode_is_escaped(tmp_path, capsys):
 def test_parquet_has_dictionaries_of_words_and_none_of_what_differs(tmp_path):
     count = 10_000
     table = pa.table(
-        {"word": ["compute", "copy"] * (count // 2), "text": [f"range {n}" for n in range(count)], "time_ns": range(count)}
+        {
+            "word": ["compute", "copy"] * (count // 2),
+            "text": [f"range {n}" for n in range(count)],
+            "time_ns": range(count),
+        }
     )
     columns = tuple(Column(n, "any", None, "") for n in table.column_names)
     write_answer("durations", Answer(table, columns), FACTS, arguments(format="parquet", output=tmp_path / "a.parquet"))
@@ -253,9 +263,12 @@ def streamed(answer, rows=3, made=None):
             yield table.slice(first, rows)
 
     further = {
-        n: AnswerTable(t.table.slice(0, 0), t.columns, RowStream(pieces(t.table), t.table)) for n, t in answer.further.items()
+        n: AnswerTable(t.table.slice(0, 0), t.columns, RowStream(pieces(t.table), t.table))
+        for n, t in answer.further.items()
     }
-    return answer._replace(table=TABLE.slice(0, 0), stream=RowStream(pieces(answer.table), answer.table), further=further)
+    return answer._replace(
+        table=TABLE.slice(0, 0), stream=RowStream(pieces(answer.table), answer.table), further=further
+    )
 
 
 @pytest.mark.parametrize("form", ["table", "csv", "json", "md"])
@@ -280,7 +293,9 @@ def test_rows_are_written_before_the_others_are_made(tmp_path, monkeypatch):
         monkeypatch.setattr(sys.stdout, "write", lambda piece, text=text: text.append((piece, len(made))))
         write_answer("v", answer, FACTS, arguments(format=form))
         assert len(made) == 3
-        assert [count for piece, count in text if "plain" in piece] == [1], "the first rows, when one of three pieces was made"
+        assert [count for piece, count in text if "plain" in piece] == [1], (
+            "the first rows, when one of three pieces was made"
+        )
     made.clear()
     answer = streamed(ANSWER, made=made)
     write_answer("v", answer, FACTS, arguments(format="csv", limit=2))
@@ -316,7 +331,9 @@ def test_of_several_files_none_is_left_where_one_fails(tmp_path, when):
 
 def test_an_error_names_the_file_that_it_is_of(tmp_path):
     with pytest.raises(InputError, match=r"b\.csv: it cannot be written") as error:
-        save_tables("v", streamed(ANSWER), FACTS, {"parquet": tmp_path / "a.parquet", "csv": tmp_path / "none" / "b.csv"})
+        save_tables(
+            "v", streamed(ANSWER), FACTS, {"parquet": tmp_path / "a.parquet", "csv": tmp_path / "none" / "b.csv"}
+        )
     assert "a.parquet" not in str(error.value)
     assert not list(tmp_path.iterdir())
 
@@ -331,7 +348,9 @@ def test_a_table_of_rows_that_are_still_made_waits_in_a_file(tmp_path, monkeypat
     assert "".join(text)
     assert not list(tmp_path.iterdir())
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
-    with pytest.raises(InputError, match=r"none: the rows of the answer cannot be stored there .No such file.*--format csv"):
+    with pytest.raises(
+        InputError, match=r"none: the rows of the answer cannot be stored there .No such file.*--format csv"
+    ):
         list(streamed_text(ANSWER, streamed(ANSWER).stream))
 
 

@@ -43,7 +43,11 @@ def test_one_of_the_tables_alone_or_all_in_json(run, capsys):
 @pytest.fixture
 def launching(tmp_path):
     api = [{"start": 5, "end": 6, "name": "cudaLaunchKernel", "correlation": 1}]
-    tables = {"ranges": [{**RANGES[0], "thread": 0, "source_row": 1}], "kernels": [kernel(10, 40, correlation=1)], "api": api}
+    tables = {
+        "ranges": [{**RANGES[0], "thread": 0, "source_row": 1}],
+        "kernels": [kernel(10, 40, correlation=1)],
+        "api": api,
+    }
     return make_run(tmp_path / "run", dict.fromkeys((0, 1), tables)).path
 
 
@@ -52,13 +56,20 @@ def test_rows_that_are_made_as_they_are_written_are_counted(launching, tmp_path,
     for kind in ("csv", "json", "md"):
         command = ["recipe", "nccl_gpu_overlap_trace", str(launching), "--format", kind]
         assert main([*command, "--csv", "-o", str(out)]) == 0
-        assert sorted(f.name for f in out.glob(f"*.{kind}")) == [f"{t}.{kind}" for t in ("files", "grouped_trace", "rank_trace")]
+        assert sorted(f.name for f in out.glob(f"*.{kind}")) == [
+            f"{t}.{kind}" for t in ("files", "grouped_trace", "rank_trace")
+        ]
         assert main([*command, "--table", "rank_trace"]) == 0
         assert capsys.readouterr().out == (out / f"rank_trace.{kind}").read_text()
     assert (out / "rank_trace.csv").read_text().count("\n") == 3
     assert main(["recipe", "nccl_gpu_overlap_trace", str(launching)]) == 0
     assert "rank_trace (2 rows)" in capsys.readouterr().out
-    assert main(["recipe", "all", str(launching), "-o", str(out), "--recipes", "nccl_gpu_overlap_trace,nvtx_gpu_proj_trace"]) == 0
+    assert (
+        main(
+            ["recipe", "all", str(launching), "-o", str(out), "--recipes", "nccl_gpu_overlap_trace,nvtx_gpu_proj_trace"]
+        )
+        == 0
+    )
     index = json.loads((out / "index.json").read_text())
     told = {t["table"]: t["rows"] for r in index["recipes"] for t in r["tables"]}
     assert told["rank_trace"] == pq.read_table(out / "nccl_gpu_overlap_trace" / "rank_trace.parquet").num_rows == 2
@@ -87,7 +98,9 @@ def test_all_recipes_are_written_with_an_index(run, tmp_path, capsys):
     index = json.loads((out / "index.json").read_text())
     told = {r["recipe"]: r for r in index["recipes"]}
     assert index["run"]["ranks"] == 2
-    assert {t["file"] for t in told["nvtx_sum"]["tables"]} == {f"nvtx_sum/{t}.csv" for t in ("all_stats", "rank_stats", "files")}
+    assert {t["file"] for t in told["nvtx_sum"]["tables"]} == {
+        f"nvtx_sum/{t}.csv" for t in ("all_stats", "rank_stats", "files")
+    }
     assert all((out / t["file"]).is_file() for r in told.values() for t in r["tables"])
     # whatif cannot judge a run without steps; the reason is told
     page = (out / "index.md").read_text()
@@ -139,7 +152,10 @@ def test_a_recipe_without_an_answer_ends_no_other(run, capsys):
 
 
 def test_chosen_recipes_are_uploaded(run):
-    assert main(["recipe", "all", str(run), "-o", "memory://bucket/prefix", "--recipes", "nvtx_sum,cuda_gpu_kern_sum"]) == 0
+    assert (
+        main(["recipe", "all", str(run), "-o", "memory://bucket/prefix", "--recipes", "nvtx_sum,cuda_gpu_kern_sum"])
+        == 0
+    )
     files = fsspec.filesystem("memory").find("/bucket/prefix")
     assert len(files) == 7
     assert "/bucket/prefix/nvtx_sum/all_stats.parquet" in files

@@ -15,7 +15,11 @@ TASKS = {
         "what costs time",
         ("ddp-slow-rank", ["diagnose RUN"], r"Rank 1 waits for the next batch, which costs 61.0 % of the time"),
         ("kineto", ["breakdown RUN"], r"exposed_communication_percent"),
-        ("host-bound", ["diagnose RUN"], r"Copies of rank 1 use pageable memory and hold up the device, which costs 53.1 %"),
+        (
+            "host-bound",
+            ["diagnose RUN"],
+            r"Copies of rank 1 use pageable memory and hold up the device, which costs 53.1 %",
+        ),
     ),
     "which rank is slow": (
         "which rank or host is responsible",
@@ -56,7 +60,11 @@ TASKS = {
     "gate in CI": (
         "a gate for CI",
         ("ddp-slow-rank", ["check RUN --baseline ddp"], r"The run is slower by a factor of 3 than the baseline"),
-        ("ddp", ["check RUN --baseline ddp-slow-rank"], r"The run is 3 times as fast as the baseline: .* 1 limit is held"),
+        (
+            "ddp",
+            ["check RUN --baseline ddp-slow-rank"],
+            r"The run is 3 times as fast as the baseline: .* 1 limit is held",
+        ),
         ("kineto", ["check RUN --baseline kineto"], r"1 limit is held"),
     ),
     "profile my own job": (
@@ -83,4 +91,6 @@ def test_a_new_user_gets_there_by_the_help(task, alltrace, monkeypatch):
             text += done.out
             assert text, done.err
         # sentences are wrapped; rows of tables are not
-        assert re.search(wanted, text) or re.search(wanted, " ".join(text.split())), f"{commands} on {run}: {text[:2000]}"
+        assert re.search(wanted, text) or re.search(wanted, " ".join(text.split())), (
+            f"{commands} on {run}: {text[:2000]}"
+        )

@@ -49,7 +49,9 @@ def lacking(run: Run, question: str, widths: Sequence[int] = WIDTHS) -> Iterator
     assert 1 <= len(always) <= 3, question
     for width in widths:
         form = TableForm(width, units=True, gpus=gpu_names(run.ranks))
-        text = to_text(answer._replace(columns=columns, notes=(), extra={}, verdict=None), answer.table.slice(0, 50), form=form)
+        text = to_text(
+            answer._replace(columns=columns, notes=(), extra={}, verdict=None), answer.table.slice(0, 50), form=form
+        )
         shown = heads(text)
         missing = [name for name in always if not any(head.startswith(_read(answer.table, name)) for head in shown)]
         yield width, None if max(map(len, text.splitlines())) > width else missing

@@ -19,7 +19,11 @@ LENGTHS = [1, 2, 3, 12, 13, 14, 101, 1_000, 4_097]
 @together("kinds", [2, 50, 10**9])
 def test_medians_of_some_of_the_values(count, kinds):
     generator = np.random.default_rng(count)
-    for values in (generator.integers(0, kinds, count).astype(float), np.arange(count, 0, -1.0), np.arange(count) * 1.0):
+    for values in (
+        generator.integers(0, kinds, count).astype(float),
+        np.arange(count, 0, -1.0),
+        np.arange(count) * 1.0,
+    ):
         assert fits.median(values.copy(), count) == np.median(values)
         assert fits.median(values.copy(), (count + 1) // 2) == np.median(values[: (count + 1) // 2])
 

@@ -88,7 +88,13 @@ def test_times_are_the_longest_paths_and_latest_times_the_shortest_ways_back(job
 
 def test_what_the_arrays_do_not_have_is_refused():
     one, two, time = np.array([0], int32), np.array([0, 1], int32), np.zeros(1, np.int64)
-    for order, first, source in [([-1], two, one), ([1], two, one), ([0], [0, 2], one), ([0], two, [5]), ([0], two, [-1])]:
+    for order, first, source in [
+        ([-1], two, one),
+        ([1], two, one),
+        ([0], [0, 2], one),
+        ([0], two, [5]),
+        ([0], two, [-1]),
+    ]:
         arrays = [np.array(v, int32) for v in (order, first, source)]
         with pytest.raises(IndexError):
             graphs.longest_paths(*arrays, time, time.copy(), time.copy())

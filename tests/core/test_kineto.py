@@ -230,7 +230,16 @@ class Identified(Scanned):
 
 @together(
     ("pid", "expected"),
-    [("7", 7), ('"7"', 7), ("-1", -1), ('"-1"', -1), ("null", NOTHING), ("[7]", NOTHING), ("true", NOTHING), ("{}", NOTHING)],
+    [
+        ("7", 7),
+        ('"7"', 7),
+        ("-1", -1),
+        ('"-1"', -1),
+        ("null", NOTHING),
+        ("[7]", NOTHING),
+        ("true", NOTHING),
+        ("{}", NOTHING),
+    ],
 )
 def test_an_identity_that_is_a_number_or_nothing(pid, expected):
     identified = Identified()
@@ -282,7 +291,8 @@ def test_a_list_without_room_goes_on_where_it_stopped():
 
 
 @together(
-    "broken", [b'{"pid": 2 x}', b'{"pid": 2 "b": 5}', b'{"pid": 2, 5}', b'{"pid": 2, "b" 5}', b'{"pid": 2, "b":}', b"5", b'"x"']
+    "broken",
+    [b'{"pid": 2 x}', b'{"pid": 2 "b": 5}', b'{"pid": 2, 5}', b'{"pid": 2, "b" 5}', b'{"pid": 2, "b":}', b"5", b'"x"'],
 )
 def test_a_broken_event_leaves_no_trace(broken):
     scanned = Scanned().scan(b'{"pid": 1},,' + broken + b', {"pid": 3}]')
@@ -310,7 +320,9 @@ def test_a_number_of_new_strings_beyond_one_scan_and_one_table():
     assert scanned.texts == [b"n%d" % n for n in range(names)]
 
 
-pieces = st.lists(st.sampled_from([b"{", b"}", b"[", b"]", b",", b":", b'"', b"\\", b" ", b"\n", b"1", b"e", b"\x00", b"\xff"]))
+pieces = st.lists(
+    st.sampled_from([b"{", b"}", b"[", b"]", b",", b":", b'"', b"\\", b" ", b"\n", b"1", b"e", b"\x00", b"\xff"])
+)
 
 
 @given(pieces.map(b"".join), st.integers(0, 5), st.integers(0, 5))

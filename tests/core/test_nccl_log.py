@@ -11,7 +11,17 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.together import together
 
-from alltrace.core.nccl_log import ABSENT, FIELDS, lead_hash, put, put_communicator, scan, time_of, token_start, word_hash
+from alltrace.core.nccl_log import (
+    ABSENT,
+    FIELDS,
+    lead_hash,
+    put,
+    put_communicator,
+    scan,
+    time_of,
+    token_start,
+    word_hash,
+)
 
 OPERATIONS = ("AllReduce", "Send")
 HEAD = b"3: host-1:17:18 [2] "
@@ -148,9 +158,9 @@ lines = st.lists(
         st.sampled_from(
             [b"NCCL INFO x", b"x NCCL WARN", b"NCC", b"an iteration 5", b"comm 0x1", b"Stream 1", b"a Step", b"", b"\0"]
         ),
-        st.lists(st.sampled_from([b"I", b"ter", b"a", b"s", b"S", b"tep", b"TEP", b"trea", b"comm", b" ", b"N", b"CCL"])).map(
-            b"".join
-        ),
+        st.lists(
+            st.sampled_from([b"I", b"ter", b"a", b"s", b"S", b"tep", b"TEP", b"trea", b"comm", b" ", b"N", b"CCL"])
+        ).map(b"".join),
     ),
     max_size=8,
 )
@@ -225,7 +235,9 @@ zones = st.integers(-14 * 60, 14 * 60)
 @example(datetime(1900, 3, 1), "", None, False)
 def test_dates_are_read_to_the_nanosecond(when, fraction, zone, colon):
     text = (
-        when.strftime("[%Y-%m-%d %H:%M:%S" if colon else "%Y/%m/%dT%H:%M:%S") + ("." if colon else ",") * bool(fraction) + fraction
+        when.strftime("[%Y-%m-%d %H:%M:%S" if colon else "%Y/%m/%dT%H:%M:%S")
+        + ("." if colon else ",") * bool(fraction)
+        + fraction
     )
     when = when.replace(microsecond=0, tzinfo=UTC)
     if zone is not None:
@@ -248,7 +260,8 @@ def test_a_year_that_64_bits_cannot_hold_wraps_around():
 
 @given(
     st.lists(
-        st.sampled_from([b"2026", b"-", b"/", b"05", b" ", b":", b"0", b".", b"+", b"]", b"1621500728", b"x"]), max_size=25
+        st.sampled_from([b"2026", b"-", b"/", b"05", b" ", b":", b"0", b".", b"+", b"]", b"1621500728", b"x"]),
+        max_size=25,
     ).map(b"".join)
 )
 def test_any_lead_has_a_time_or_none_that_a_scan_agrees_with(lead):

@@ -37,7 +37,9 @@ def test_changes_of_the_innermost_range(drawn, room, data):
         out = [np.empty(2 * (high - low) + int(depths.sum()), np.int64) for _ in range(4)]
         place = count = 0
         while True:
-            place, count = paraver.innermost(place, *map(np.ascontiguousarray, block), depths, ends, values, count, *out)
+            place, count = paraver.innermost(
+                place, *map(np.ascontiguousarray, block), depths, ends, values, count, *out
+            )
             if place == high - low:
                 break
             assert depths[rows[low + place][0]] == ends.shape[1]
@@ -66,7 +68,10 @@ def test_the_strongest_state_and_what_waits_waited_for(intervals, questions, dat
     points = [(start, t << paraver.TRACK_SHIFT | s << 1 | 1, 0) for t, start, _, s in intervals]
     points += [(start + length, t << paraver.TRACK_SHIFT | s << 1, 0) for t, start, length, s in intervals]
     asked = 1 << paraver.QUERY_SHIFT
-    points += [(until, t << paraver.TRACK_SHIFT | asked | own << paraver.OWNER_SHIFT, since) for t, until, since, own in questions]
+    points += [
+        (until, t << paraver.TRACK_SHIFT | asked | own << paraver.OWNER_SHIFT, since)
+        for t, until, since, own in questions
+    ]
     points.sort(key=lambda p: p[:2])
     open_counts, since, now = np.zeros((tracks, states), np.int64), np.zeros(tracks, np.int64), np.array(rest)
     ended = np.full(tracks, -1, np.int64)
@@ -75,22 +80,29 @@ def test_the_strongest_state_and_what_waits_waited_for(intervals, questions, dat
     for low, high in itertools.pairwise(bounds):
         times, codes, more = np.ascontiguousarray(np.array(points[low:high], np.int64).reshape(-1, 3).T)
         out = [np.empty(high - low, np.int64) for _ in range(6)]
-        changed, answered = paraver.strongest(times, codes, more, end, np.array(rest), open_counts, since, now, ended, *out)
+        changed, answered = paraver.strongest(
+            times, codes, more, end, np.array(rest), open_counts, since, now, ended, *out
+        )
         found += zip(*(o[:changed].tolist() for o in out[:4]), strict=True)
-        answers += [(points[low + row], last) for row, last in zip(*(o[:answered].tolist() for o in out[4:]), strict=True)]
+        answers += [
+            (points[low + row], last) for row, last in zip(*(o[:answered].tolist() for o in out[4:]), strict=True)
+        ]
     found += zip(range(tracks), since.tolist(), [end] * tracks, now.tolist(), strict=True)
     for track in range(tracks):
         mine = [f[1:] for f in found if f[0] == track]
         shown = [state for start, stop, state in mine for _ in range(start, stop)]
         assert shown == [
-            min((s for t, a, n, s in intervals if t == track and a <= time < a + n), default=rest[track]) for time in range(end)
+            min((s for t, a, n, s in intervals if t == track and a <= time < a + n), default=rest[track])
+            for time in range(end)
         ]
         assert all(one[2] != other[2] for one, other in itertools.pairwise(mine))
         assert all(start < stop for start, stop, _ in mine)
     expected = []
     for point in points:
         time, code, least = point
-        last = max((a + n for t, a, n, _ in intervals if t == code >> paraver.TRACK_SHIFT and a + n <= time), default=-1)
+        last = max(
+            (a + n for t, a, n, _ in intervals if t == code >> paraver.TRACK_SHIFT and a + n <= time), default=-1
+        )
         if code & asked and last >= least:
             expected.append((point, last))
     assert answers == expected
@@ -125,7 +137,23 @@ LINES = st.one_of(
     st.lists(NUMBERS.map(str), min_size=1, max_size=9).map(":".join),
     st.text("0123456789:-#x ", max_size=25),
     st.sampled_from(
-        ["", "#", "# a comment: 5", "-", ":", "1:", ":1", "1::2", "--1", "+1", "1 ", "00012", "1:2\r", "0" * 19, "0" * 20]
+        [
+            "",
+            "#",
+            "# a comment: 5",
+            "-",
+            ":",
+            "1:",
+            ":1",
+            "1::2",
+            "--1",
+            "+1",
+            "1 ",
+            "00012",
+            "1:2\r",
+            "0" * 19,
+            "0" * 20,
+        ]
     ),
 )
 
@@ -231,7 +259,9 @@ def paired_simply(lines):  # noqa: C901  all rules of pairing in one place
             if call["call"] < 0:
                 calls += 1
                 call["call"] = calls
-            works = [w for slot in (1, 2) for w in reversed(open_[other, slot]) if w["start"] == line[11] and w["call"] < 0]
+            works = [
+                w for slot in (1, 2) for w in reversed(open_[other, slot]) if w["start"] == line[11] and w["call"] < 0
+            ]
             if works:
                 works[0]["call"] = call["call"]
             elif line[11] >= time:
@@ -369,7 +399,12 @@ def test_what_is_rarely_drawn(name):
     assert paired_simply(lines) == (expected, 0)
 
 
-@given(st.lists(st.lists(st.integers(-1, 4) | st.sampled_from([*SLOTS, *KEPT, TAG, 2**63 - 1, -(2**63)]), max_size=20), max_size=9))
+@given(
+    st.lists(
+        st.lists(st.integers(-1, 4) | st.sampled_from([*SLOTS, *KEPT, TAG, 2**63 - 1, -(2**63)]), max_size=20),
+        max_size=9,
+    )
+)
 def test_any_numbers_are_lines(lines):
     lines = [[2 + n % 2, *line] for n, line in enumerate(lines)]
     found, lost = paired(lines, [0, len(lines)], 2)

@@ -32,7 +32,9 @@ def value(draws, depth=0):
         case "tuple":
             return tuple(value(draws, depth + 1) for _ in range(draws.randrange(5)))
         case _:
-            return {draws.choice(["k", 7, None, 2.5, f"x{n}"]): value(draws, depth + 1) for n in range(draws.randrange(5))}
+            return {
+                draws.choice(["k", 7, None, 2.5, f"x{n}"]): value(draws, depth + 1) for n in range(draws.randrange(5))
+            }
 
 
 def test_plain_data_is_what_pickle_reads():
@@ -54,7 +56,10 @@ def test_numbers_of_shared_values_in_any_order():
     def text(letter):
         return b"\x8c\x01" + letter
 
-    puts = [text(letter) + b"q" + bytes([number]) for letter, number in zip((b"a", b"b", b"c", b"d"), (2, 0, 1, 2), strict=True)]
+    puts = [
+        text(letter) + b"q" + bytes([number])
+        for letter, number in zip((b"a", b"b", b"c", b"d"), (2, 0, 1, 2), strict=True)
+    ]
     pickled = b"\x80\x04(" + b"".join(puts) + text(b"e") + b"\x94h\x02h\x00h\x01h\x03t."
     assert plain_data(pickled) == (pickle.loads(pickled), len(pickled))
     assert plain_data(b"\x80\x02K\x05q\x07h\x06.") is None

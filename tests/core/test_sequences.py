@@ -112,7 +112,9 @@ def test_the_best_of_all_alignments_is_found(job):
     assert found.score == pytest.approx(best)
     calls = found.call.tolist()
     assert any(
-        all(c is None or c == mine for c, mine in zip(path, calls, strict=True)) for score, path in paths if score > best - 1e-8
+        all(c is None or c == mine for c, mine in zip(path, calls, strict=True))
+        for score, path in paths
+        if score > best - 1e-8
     )
 
 
@@ -133,7 +135,9 @@ def test_a_match_is_sure_where_every_path_to_another_kind_scores_less(job):
 
 def test_skipped_operations_and_calls_between_matches_cost_and_those_outside_do_not():
     def score(ops, calls):
-        return aligned(([(o, -1, UNKNOWN, -1) for o in ops], [(c, -1, c) for c in calls], [(UNKNOWN, -1)] * 9, 0, 4)).score
+        return aligned(
+            ([(o, -1, UNKNOWN, -1) for o in ops], [(c, -1, c) for c in calls], [(UNKNOWN, -1)] * 9, 0, 4)
+        ).score
 
     assert score([1, 2, 3], [1, 2, 3]) == pytest.approx(3.0)
     assert score([1, 2, 3], [1, 8, 2, 3]) == pytest.approx(3.0 - 0.7)

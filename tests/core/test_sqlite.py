@@ -259,7 +259,16 @@ class TestCells:
     def test_more_cells_than_there_is_room_for(self):
         out = np.zeros((4, 1), np.int64)
         with pytest.raises(IndexError):
-            core.cells(array(leaf(b"\1\1\1", b"\1\2\1")), 1, SIZE, SIZE, True, np.zeros(1, np.int64), *out, np.zeros(4, np.int64))
+            core.cells(
+                array(leaf(b"\1\1\1", b"\1\2\1")),
+                1,
+                SIZE,
+                SIZE,
+                True,
+                np.zeros(1, np.int64),
+                *out,
+                np.zeros(4, np.int64),
+            )
 
     @settings(max_examples=cases(100, 300), deadline=None)
     @given(st.data())
@@ -312,7 +321,10 @@ def run_children(content, page_count=100, lock_page=0, seen=()):
     if count < 0:
         return tuple(info[:2].tolist())
     assert set(np.flatnonzero(marks).tolist()) == {*seen, *out[:count].tolist()}
-    keys = [[*range(int.from_bytes(content[at + 3 : at + 5], "big")), 1000 + at // SIZE] for at in range(0, len(content), SIZE)]
+    keys = [
+        [*range(int.from_bytes(content[at + 3 : at + 5], "big")), 1000 + at // SIZE]
+        for at in range(0, len(content), SIZE)
+    ]
     assert out_most[:count].tolist() == [key for page in keys for key in page]
     return out[:count].tolist()
 
@@ -351,7 +363,9 @@ class TestChildren:
         assert found == ([90, 91, 2, 3] if code is None else (code, 1))
 
 
-def run_decode(records, kinds, *, defaults=(), not_null=(), rows=None, rowid_kind=-1, after=b"", first_row=0, sizes=None, low=0):
+def run_decode(
+    records, kinds, *, defaults=(), not_null=(), rows=None, rowid_kind=-1, after=b"", first_row=0, sizes=None, low=0
+):
     """What `decode` writes for each field (of a kind, or None where it is not wanted): columns of values, row numbers last.
 
     Returns how many records were written, what is wrong if not all, and the columns.
@@ -367,7 +381,9 @@ def run_decode(records, kinds, *, defaults=(), not_null=(), rows=None, rowid_kin
     fields, places, texts = np.zeros((len(kinds), 6), np.int64), [], 0
     for i, kind in enumerate(wanted):
         bits_at, values_at = stride * 2 * i, stride * (2 * i + 1)
-        begin = texts if kind == core.BYTES else values_at // (np.dtype(KINDS[kind]).itemsize if kind is not None else 1)
+        begin = (
+            texts if kind == core.BYTES else values_at // (np.dtype(KINDS[kind]).itemsize if kind is not None else 1)
+        )
         texts += kind == core.BYTES
         places.append((kind, begin, bits_at))
         if i < len(kinds):
@@ -400,7 +416,14 @@ def run_decode(records, kinds, *, defaults=(), not_null=(), rows=None, rowid_kin
 
 class TestDecode:
     def test_each_serial_type(self):
-        values = [(0, b""), (1, b"\xff"), (2, b"\x80\x00"), (3, b"\x80\0\1"), (4, b"\x7f\xff\xff\xff"), (5, b"\xff\0\0\0\0\0")]
+        values = [
+            (0, b""),
+            (1, b"\xff"),
+            (2, b"\x80\x00"),
+            (3, b"\x80\0\1"),
+            (4, b"\x7f\xff\xff\xff"),
+            (5, b"\xff\0\0\0\0\0"),
+        ]
         values += [(6, b"\x80" + bytes(7)), (8, b""), (9, b"")]
         expected = [None, -1, -32768, -(2**23) + 1, 2**31 - 1, -(2**40), -(2**63), 0, 1]
         for after in (b"", b"\xaa" * 8):  # the last record ends with the buffer, or does not
@@ -425,13 +448,24 @@ class TestDecode:
     def test_floats(self, value):
         done, wrong, [[found]] = run_decode([record(field(value))], [core.FLOAT64])
         assert (done, wrong) == (1, None)
-        assert found is None if math.isnan(value) else (found == value and math.copysign(1, found) == math.copysign(1, value))
+        assert (
+            found is None
+            if math.isnan(value)
+            else (found == value and math.copysign(1, found) == math.copysign(1, value))
+        )
         for bits in (0x7FF0000000000001, 0xFFF0000000000001, 0xFFFFFFFFFFFFFFFF):
             assert run_decode([record((7, bits.to_bytes(8, "big")))], [core.FLOAT64])[2] == [[None]]
 
     @together(
         ("value", "kind"),
-        [(1.5, core.INT64), (1.5, core.BYTES), (1, core.BYTES), ("1", core.INT64), ("1", core.FLOAT64), (b"", core.INT8)],
+        [
+            (1.5, core.INT64),
+            (1.5, core.BYTES),
+            (1, core.BYTES),
+            ("1", core.INT64),
+            ("1", core.FLOAT64),
+            (b"", core.INT8),
+        ],
     )
     def test_values_that_only_sqlite_converts(self, value, kind):
         assert run_decode([record(field(None)), record(field(value))], [kind])[:2] == (1, (core.SURPRISE, 1))
@@ -453,7 +487,11 @@ class TestDecode:
     def test_records_from_the_middle_on(self):
         records = [record(field(i), field(b"x" * i)) for i in range(5)]
         expected = [[3, 4], [b"xxx", b"xxxx"], [3, 4]]
-        assert run_decode(records, [core.INT32, core.BYTES], rowid_kind=core.INT64, low=3, first_row=9) == (2, None, expected)
+        assert run_decode(records, [core.INT32, core.BYTES], rowid_kind=core.INT64, low=3, first_row=9) == (
+            2,
+            None,
+            expected,
+        )
         assert run_decode([*records, b""], [core.INT32, core.BYTES], low=3)[:2] == (2, (core.BAD_HEADER, 5))
 
     def test_records_shorter_than_the_table(self):
@@ -551,11 +589,16 @@ class TestDecode:
         rows = data.draw(st.lists(st.tuples(*(st.none() | values[kind] for kind in kinds)), min_size=1, max_size=12))
         least, first_row = data.draw(st.integers(1, 9)), data.draw(st.integers(0, 9))
         records = [record(*map(field, row), least=least) for row in rows]
-        expected = [list(column) for kind, column in zip(kinds, zip(*rows, strict=True), strict=True) if kind is not None]
+        expected = [
+            list(column) for kind, column in zip(kinds, zip(*rows, strict=True), strict=True) if kind is not None
+        ]
         assert run_decode(records, kinds, first_row=first_row) == (len(rows), None, expected)
 
     @settings(max_examples=cases(100, 300), deadline=None)
-    @given(content=st.binary(max_size=40), kinds=st.lists(st.sampled_from([core.INT64, core.INT8, core.BYTES, core.FLOAT64, None])))
+    @given(
+        content=st.binary(max_size=40),
+        kinds=st.lists(st.sampled_from([core.INT64, core.INT8, core.BYTES, core.FLOAT64, None])),
+    )
     def test_any_bytes_give_values_or_a_code(self, content, kinds):
         done, wrong, _ = run_decode([content], kinds)
         assert done == 1 or wrong[0] in (core.BAD_HEADER, core.BAD_VALUES, core.SURPRISE)
@@ -594,7 +637,11 @@ def test_text_goes_after_what_is_there():
     assert (bytes(data), offsets.tolist()) == (b"\xff\xffbca...", [0, 2, 4, 5])
 
 
-@together(("at", "size", "offset"), [(-1, 1, 0), (0, -1, 0), (0, 4, 0), (3, 1, 0), (2**62, 1, 0), (0, 3, 6), (0, 1, -1)])
+@together(
+    ("at", "size", "offset"), [(-1, 1, 0), (0, -1, 0), (0, 4, 0), (3, 1, 0), (2**62, 1, 0), (0, 3, 6), (0, 1, -1)]
+)
 def test_text_that_is_not_there_or_has_no_room(at, size, offset):
     with pytest.raises(IndexError):
-        core.gather(array(b"abc"), np.array([at]), np.array([size]), 1, np.array([offset, 0], np.int32), 0, array(bytes(8)))
+        core.gather(
+            array(b"abc"), np.array([at]), np.array([size]), 1, np.array([offset, 0], np.int32), 0, array(bytes(8))
+        )

@@ -99,13 +99,17 @@ def test_records_of_every_kind_of_field(rows, pieces, constant):
     expected = b""
     for a, b, c, d, piece in rows:
         expected += b"%d" % a + f"{'-' * (b < 0)}{abs(b) // 1000}.{abs(b) % 1000:03}".encode() + varint(c)
-        expected += (d % 2**64).to_bytes(8, "little") + (pieces[piece] if piece >= 0 else b"") + pieces[3] + b"%d" % constant
+        expected += (
+            (d % 2**64).to_bytes(8, "little") + (pieces[piece] if piece >= 0 else b"") + pieces[3] + b"%d" % constant
+        )
     held_to_room(record_writer(kinds, columns, pieces, len(rows)), expected)
 
 
 def test_pieces_of_every_length():
     pieces = [bytes(range(1, n + 1)) for n in range(70)]
-    held_to_room(record_writer([text.TEXT, text.TEXT], [list(range(70)), 5], pieces, 70), b"".join(p + pieces[5] for p in pieces))
+    held_to_room(
+        record_writer([text.TEXT, text.TEXT], [list(range(70)), 5], pieces, 70), b"".join(p + pieces[5] for p in pieces)
+    )
 
 
 def test_no_records():
@@ -122,7 +126,9 @@ def test_a_piece_outside_of_the_texts_is_refused(offsets):
     zero, lengths, out = np.zeros(1, np.int64), np.empty(1, np.int64), np.empty(99, np.uint8)
     texts, bounds = np.zeros(6, np.uint8), np.array(offsets)
     with pytest.raises(ValueError, match="outside of the texts"):
-        text.write_records(np.array([text.TEXT], np.int8), zero, zero, np.zeros((1, 1), np.int64), bounds, texts, lengths, out)
+        text.write_records(
+            np.array([text.TEXT], np.int8), zero, zero, np.zeros((1, 1), np.int64), bounds, texts, lengths, out
+        )
     with pytest.raises(ValueError, match="outside of the texts"):
         text.write_csv_rows(np.array([text.NAME], np.int8), np.zeros((1, 2), np.int64), texts, bounds, texts, out)
     with pytest.raises(ValueError, match="outside of the texts"):
@@ -184,7 +190,8 @@ def test_rows_are_those_of_pythons_module(kinds, count, data):
 def test_numbers_of_rows_of_every_length(kind):
     cells = [n for n in EDGES if n != text.NULL_NUMBER or kind == text.NUMBER]
     held_to_room(
-        csv_writer([(kind, cells), (kind, cells[::-1])], []), b"".join(b"%d,%d\n" % p for p in zip(cells, cells[::-1], strict=True))
+        csv_writer([(kind, cells), (kind, cells[::-1])], []),
+        b"".join(b"%d,%d\n" % p for p in zip(cells, cells[::-1], strict=True)),
     )
 
 
@@ -303,6 +310,12 @@ def test_lines_name_objects_and_go_on_where_they_stopped():
 
 def test_rows_of_what_does_not_exist_are_refused():
     shapes = [(0, [(b":", text.NEXT), (b"\n", text.STOP)]), (2, [(b":", text.OBJECT), (b"\n", text.STOP)])]
-    for rows in ([(8, word(0, 0))], [(8, word(2, 0))], [(8, word(1, 0, 2))], [(8, word(1, 7))], [(8, word(1, 0, 2**32 - 1))]):
+    for rows in (
+        [(8, word(0, 0))],
+        [(8, word(2, 0))],
+        [(8, word(1, 0, 2))],
+        [(8, word(1, 7))],
+        [(8, word(1, 0, 2**32 - 1))],
+    ):
         with pytest.raises(IndexError):
             line_writer(rows, shapes)(np.empty(999, np.uint8))

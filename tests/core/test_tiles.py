@@ -16,14 +16,18 @@ INTERVALS = st.lists(st.tuples(st.integers(-40, 90), st.integers(-5, 40), st.int
 def exclusive_time(intervals, first, last, level, bins):
     starts, lengths, kinds = (np.array([i[k] for i in intervals], np.int64) for k in range(3))
     out = np.zeros((3, bins), np.int64)
-    tiles.add_exclusive_time(starts, starts + lengths, kinds.astype(np.int8), first, last, level, np.empty(3, np.int64), out)
+    tiles.add_exclusive_time(
+        starts, starts + lengths, kinds.astype(np.int8), first, last, level, np.empty(3, np.int64), out
+    )
     return out
 
 
 @given(INTERVALS.map(sorted), st.integers(-20, 30), st.integers(0, 4), st.integers(1, 12), st.data())
 def test_each_point_in_time_counts_for_the_first_kind_that_covers_it(intervals, first, level, bins, data):
     last = first + data.draw(st.integers(0, bins << level))
-    covered = [{p for s, n, k in intervals if k == kind for p in range(s, s + n) if first <= p < last} for kind in range(3)]
+    covered = [
+        {p for s, n, k in intervals if k == kind for p in range(s, s + n) if first <= p < last} for kind in range(3)
+    ]
     alone = [covered[0], covered[1] - covered[0], covered[2] - covered[1] - covered[0]]
     expected = [[sum((p - first) >> level == b for p in points) for b in range(bins)] for points in alone]
     assert exclusive_time(intervals, first, last, level, bins).tolist() == expected

@@ -221,10 +221,20 @@ def test_a_batch_system_that_takes_no_jobs_is_told_in_a_sentence(reports, tmp_pa
     tool = tmp_path / "qsub"
     tool.write_text("#!/bin/sh\necho 'qsub: Unknown queue' >&2\nexit 170\n")
     tool.chmod(0o755)
-    asked = [sys.executable, "-m", "alltrace.cli.main", "breakdown", str(reports), "--cache-dir", str(tmp_path / "cache")]
+    asked = [
+        sys.executable,
+        "-m",
+        "alltrace.cli.main",
+        "breakdown",
+        str(reports),
+        "--cache-dir",
+        str(tmp_path / "cache"),
+    ]
 
     def told(*more):
-        ended = subprocess.run([*asked, *more], env={**os.environ, "PATH": str(tmp_path)}, capture_output=True, text=True)
+        ended = subprocess.run(
+            [*asked, *more], env={**os.environ, "PATH": str(tmp_path)}, capture_output=True, text=True
+        )
         assert ended.returncode == 2
         assert len(ended.stderr.splitlines()) == 1
         return ended.stderr

@@ -84,7 +84,11 @@ def test_a_full_disk_in_each_stage(tmp_path):
     command = [*_ON_SMALL_DISK, str(disk), sys.executable, str(program), str(disk), str(reports)]
     root = Path(__file__).parent.parent.parent / "src"
     ended = subprocess.run(
-        command, capture_output=True, text=True, check=False, env={"PATH": "/usr/bin:/bin:/usr/sbin", "PYTHONPATH": str(root)}
+        command,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PATH": "/usr/bin:/bin:/usr/sbin", "PYTHONPATH": str(root)},
     )
     assert ended.returncode == 0, ended.stderr
     stages = json.loads(ended.stdout.splitlines()[-1])

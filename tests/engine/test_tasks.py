@@ -132,7 +132,11 @@ def test_nothing_goes_on_without_its_parent(tmp_path, how, code):
     # the script has no main guard: a worker must not run it again
     (tmp_path / "script.py").write_text(textwrap.dedent(SCRIPT.format(folder=str(tmp_path))))
     (tmp_path / "temporary").mkdir()
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path]), "TMPDIR": str(tmp_path / "temporary")}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path]),
+        "TMPDIR": str(tmp_path / "temporary"),
+    }
     with subprocess.Popen(
         [sys.executable, str(tmp_path / "script.py")],
         stdout=subprocess.PIPE,

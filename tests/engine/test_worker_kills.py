@@ -159,7 +159,13 @@ def forever(item, advance):
 def test_a_worker_out_of_memory_costs_its_task_alone(tmp_path):
     import distributed
 
-    options = {"threads_per_worker": 1, "processes": True, "dashboard_address": None, "host": "127.0.0.1", "silence_logs": 50}
+    options = {
+        "threads_per_worker": 1,
+        "processes": True,
+        "dashboard_address": None,
+        "host": "127.0.0.1",
+        "silence_logs": 50,
+    }
     with (
         distributed.LocalCluster(2, memory_limit="300MB", **options) as made,
         dask_engine(made.scheduler_address) as engine,

@@ -45,16 +45,23 @@ def kernels_of(form, path):
     if form == "perfetto":
         trace = trace_pb2.Trace()
         trace.ParseFromString(path.read_bytes())
-        events = [(p.track_event.type, p.track_event.name, p.timestamp) for p in trace.packet if p.HasField("track_event")]
+        events = [
+            (p.track_event.type, p.track_event.name, p.timestamp) for p in trace.packet if p.HasField("track_event")
+        ]
         begun = [(n, t) for kind, n, t in events if kind == 1]
         ends = [t for kind, _, t in events if kind == 2]
         return [(n, t, e) for (n, t), e in zip(begun, ends, strict=True)]
     if form == "chrome":
         events = json.loads(path.read_text(encoding="utf-8"))["traceEvents"]
-        return [(e["name"], round(e["ts"] * 1000), round((e["ts"] + e["dur"]) * 1000)) for e in events if e["ph"] == "X"]
+        return [
+            (e["name"], round(e["ts"] * 1000), round((e["ts"] + e["dur"]) * 1000)) for e in events if e["ph"] == "X"
+        ]
     if form in ("parquet", "csv", "arrow"):
         file = path / f"kernels.{form}"
-        options = {"parse_options": csv.ParseOptions(newlines_in_values=True), "read_options": csv.ReadOptions(block_size=64 << 20)}
+        options = {
+            "parse_options": csv.ParseOptions(newlines_in_values=True),
+            "read_options": csv.ReadOptions(block_size=64 << 20),
+        }
         readers = {
             "parquet": pq.read_table,
             "csv": lambda f: csv.read_csv(f, convert_options=csv.ConvertOptions(strings_can_be_null=False), **options),
@@ -80,7 +87,9 @@ def test_hostile_names_come_out_as_they_went_in(tmp_path, form):
         assert json.loads(path.read_text())["Process"]["Global"][0]["hostname"].startswith("h")
 
 
-@pytest.mark.parametrize("form", ["paraver", *(pytest.param(f, marks=pytest.mark.slow) for f in ("perfetto", "chrome"))])
+@pytest.mark.parametrize(
+    "form", ["paraver", *(pytest.param(f, marks=pytest.mark.slow) for f in ("perfetto", "chrome"))]
+)
 def test_more_threads_than_paraver_can_number(tmp_path, form):
     rows = {"kernels": [kernel(i, i + 1, stream=i) for i in range(65_536)]}
     run = make_run(tmp_path / "run", {0: rows})
@@ -98,14 +107,19 @@ def test_values_and_times_past_32_bits_and_times_before_zero(tmp_path, form):
     rows = {
         "kernels": [kernel(-2000, -1000), kernel(late, late + 2**33 // 1000 * 1000)],
         "copies": [copy(0, 2**33, bytes=2**60)],
-        "gpu_metrics": [{"time": 5, "metric": "Clock", "value": 3e18}, {"time": 9, "metric": "Clock", "value": float("inf")}],
+        "gpu_metrics": [
+            {"time": 5, "metric": "Clock", "value": 3e18},
+            {"time": 9, "metric": "Clock", "value": float("inf")},
+        ],
     }
     run = make_run(tmp_path / "run", {0: rows})
     path = exported(tmp_path, form, run)
     if form.startswith("paraver"):
         well_formed(path)
     if form in ("parquet", "arrow"):
-        assert {(s, e) for _, s, e in kernels_of(form, path)} == {(r["start"] + 2000, r["end"] + 2000) for r in rows["kernels"]}
+        assert {(s, e) for _, s, e in kernels_of(form, path)} == {
+            (r["start"] + 2000, r["end"] + 2000) for r in rows["kernels"]
+        }
     if form == "chrome":
         assert (0, 1000) in {(s, e) for _, s, e in kernels_of(form, path)}
         assert max(s for _, s, _ in kernels_of(form, path)) == late + 2000
@@ -134,7 +148,9 @@ def test_a_full_disk_leaves_nothing(tmp_path, form):
     rows = {"kernels": [kernel(10 * i, 10 * i + 5, f"k{i}()") for i in range(5000)]}
     run = make_run(tmp_path / "run", {0: rows})
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100 if form == "talp" else 4000, limits[1]))  # a larger file is an OSError
+    resource.setrlimit(
+        resource.RLIMIT_FSIZE, (100 if form == "talp" else 4000, limits[1])
+    )  # a larger file is an OSError
     try:
         with pytest.raises(InputError, match=r"it cannot be written \(.*nothing was left there") as error:
             exported(tmp_path, form, run)

@@ -27,7 +27,10 @@ def test_slices_have_nanoseconds_names_and_sizes(tmp_path):
         "kernels": [kernel(2001, 5_000_000_003, correlation=1)],
         "copies": [copy(1003, 2000, bytes=2**33)],
         "marks": [{"time": 1002, "name": "here"}],
-        "gpu_metrics": [{"time": 1100, "metric": "SM", "value": 12.5}, {"time": 1200, "metric": "SM", "value": float("nan")}],
+        "gpu_metrics": [
+            {"time": 1100, "metric": "SM", "value": 12.5},
+            {"time": 1200, "metric": "SM", "value": float("nan")},
+        ],
     }
     [trace], slices = exported(make_run(tmp_path / "run", {3: rows}), tmp_path / "t.json.gz")
     assert slices == 3
@@ -70,7 +73,8 @@ def test_arrows_join_collectives_and_hostile_names_come_back(tmp_path):
     assert len({e["id"] for e in arrows}) == 6
     for e in arrows:  # each lies on a slice
         assert any(
-            s["pid"] == e["pid"] and s["tid"] == e["tid"] and s["ts"] == e["ts"] for s in of_phase(trace["traceEvents"], "X")
+            s["pid"] == e["pid"] and s["tid"] == e["tid"] and s["ts"] == e["ts"]
+            for s in of_phase(trace["traceEvents"], "X")
         )
     rows = {"ranges": [{"start": i, "end": i + 1, "name": n, "kind": "pushpop"} for i, n in enumerate(HOSTILE)]}
     [trace], _ = exported(make_run(tmp_path / "2" / "run", {0: rows}), tmp_path / "2" / "t.json")

@@ -32,7 +32,10 @@ def exported(run, path, **options):
 
 def test_slices_flows_marks_and_counters_parse_back(tmp_path):
     rows = {
-        "api": [{"start": 1000, "end": 1500, "correlation": 1, **CALL}, {"start": 1600, "end": 1700, "correlation": 2, **CALL}],
+        "api": [
+            {"start": 1000, "end": 1500, "correlation": 1, **CALL},
+            {"start": 1600, "end": 1700, "correlation": 2, **CALL},
+        ],
         "kernels": [kernel(2001, 5_000_000_003, correlation=1)],
         "copies": [copy(1003, 2000)],
         "marks": [{"time": 1002, "name": "here"}],
@@ -70,7 +73,9 @@ def test_counters_of_shared_ordinals_and_flows_of_collectives(tmp_path):
     for track, start, *_, flows in slices_of(trace):
         assert len(flows) == 1
         members[flows[0]].append((track[:6], start))
-    assert sorted(members.values()) == [[("rank 0", 100 * n), ("rank 1", 100 * n + 10), ("rank 2", 100 * n + 20)] for n in range(6)]
+    assert sorted(members.values()) == [
+        [("rank 0", 100 * n), ("rank 1", 100 * n + 10), ("rank 2", 100 * n + 20)] for n in range(6)
+    ]
 
 
 def test_nesting_hostile_names_and_many_slices(tmp_path):
@@ -79,7 +84,11 @@ def test_nesting_hostile_names_and_many_slices(tmp_path):
     rows["ranges"] += [{"start": 100, "end": 200, "name": n, "kind": "pushpop"} for n in ("outer",)]
     rows["ranges"] += [{"start": 100, "end": 150, "name": "inner", "kind": "pushpop"}]
     [trace], _ = exported(make_run(tmp_path / "run", {0: rows}), tmp_path / "t.pftrace.gz")
-    expected = [(i, 100 - i, n) for i, n in enumerate(HOSTILE)] + [(100, 100, "now"), (100, 200, "outer"), (100, 150, "inner")]
+    expected = [(i, 100 - i, n) for i, n in enumerate(HOSTILE)] + [
+        (100, 100, "now"),
+        (100, 200, "outer"),
+        (100, 150, "inner"),
+    ]
     assert sorted((s, e, n) for _, s, e, n, _ in slices_of(trace)) == sorted(expected)
     rng = np.random.default_rng(0)
     starts = np.cumsum(rng.integers(1, 10**9, 3000)).tolist()
@@ -113,7 +122,9 @@ def test_an_archive_has_a_trace_for_each_host_and_a_manifest(tmp_path):
         members = {m.name: archive.extractfile(m).read() for m in archive.getmembers()}
     manifest = json.loads(members.pop("perfetto_manifest.json"))["perfetto_manifest"]
     assert (
-        list(members) == [f["path"] for f in manifest["files"]] == ["0000-node_1_...pftrace", "0001-b_.pftrace", "0002-c.pftrace"]
+        list(members)
+        == [f["path"] for f in manifest["files"]]
+        == ["0000-node_1_...pftrace", "0001-b_.pftrace", "0002-c.pftrace"]
     )
     assert [f["machine"]["name"] for f in manifest["files"]] == ["node 1/..", "b\\n", "c"]
     first = {"file": "0000-node_1_...pftrace", "clock": "BOOTTIME"}
@@ -145,9 +156,17 @@ def test_sixteen_ranks_with_a_hundred_thousand_events_each(tmp_path):
         assert end >= start
         for flow in flows:
             starts[flow].append((start, track))
-    expected = {f"rank {r} (host{r // 8})/{t}" for r in range(ranks) for t in ("main/CUDA API", "GPU0 stream 7", "GPU0 stream 20")}
+    expected = {
+        f"rank {r} (host{r // 8})/{t}"
+        for r in range(ranks)
+        for t in ("main/CUDA API", "GPU0 stream 7", "GPU0 stream 20")
+    }
     assert set(tracks) == expected
-    launches = {f: ends for f, ends in starts.items() if len(ends) == 2 and {t.rpartition("/")[2] for _, t in ends} & {"CUDA API"}}
+    launches = {
+        f: ends
+        for f, ends in starts.items()
+        if len(ends) == 2 and {t.rpartition("/")[2] for _, t in ends} & {"CUDA API"}
+    }
     assert len(launches) == ranks * (count // 2)
     for ends in launches.values():
         (sent, caller), (begun, worker) = sorted(ends)
@@ -165,7 +184,9 @@ def large_run(folder, ranks, each):
     for rank in range(ranks):
         calls, kernels = [], []
         for i in range(each):
-            begin = 20_000 * i + i * i * 7919 % 9001  # nothing that comes again, by which ranks could be taken to be in step
+            begin = (
+                20_000 * i + i * i * 7919 % 9001
+            )  # nothing that comes again, by which ranks could be taken to be in step
             calls.append({"start": begin + rank, "end": begin + rank + 1500, "correlation": i + 1, **CALL})
             make = collective if i % 100 == 99 else kernel
             kernels.append(make(begin + rank + 2000, begin + 9000, correlation=i + 1))

@@ -22,7 +22,13 @@ def rows(rank):
     """A launch of a kernel, one of a graph with two kernels and a copy, a copy, and a kernel of which the call is not recorded."""
     return {
         "devices": [
-            {"device": 0, "ordinal": 0, "uuid": UUID if rank == 0 else f"GPU-{rank}", "bus_id": "0000:01:00.0", "name": "H100"}
+            {
+                "device": 0,
+                "ordinal": 0,
+                "uuid": UUID if rank == 0 else f"GPU-{rank}",
+                "bus_id": "0000:01:00.0",
+                "name": "H100",
+            }
         ],
         "api": [
             {"start": 1000, "end": 1400, "correlation": 1, **CALL},
@@ -30,7 +36,9 @@ def rows(rank):
             {"start": 1700, "end": 1750, "correlation": 3, "name": "cudaMemcpyAsync", "kind": "runtime"},
         ],
         "kernels": [
-            kernel(2000, 2500, "void first<int>(int)", correlation=1, registers=40, dynamic_shared_memory=4096, **LAUNCH),
+            kernel(
+                2000, 2500, "void first<int>(int)", correlation=1, registers=40, dynamic_shared_memory=4096, **LAUNCH
+            ),
             kernel(3000, 3100, "void second(int)", correlation=2),
             kernel(3100, 3300, "void first<int>(int)", correlation=2, stream=9, **LAUNCH),
             kernel(5000, 5100, "void second(int)"),
@@ -127,7 +135,9 @@ def test_each_kernel_and_copy_is_an_event_of_its_gpu_and_queue(trace):
         ("second", "void second(int)"),
     ]
     assert {e["gpu"].uuid for e in first} == {bytes.fromhex(UUID.removeprefix("GPU-").replace("-", ""))}
-    assert {(e["gpu"].name, e["gpu"].pci_bdf, e["gpu"].uuid) for e in found if e not in first} == {("H100", "0000:01:00.0", b"")}
+    assert {(e["gpu"].name, e["gpu"].pci_bdf, e["gpu"].uuid) for e in found if e not in first} == {
+        ("H100", "0000:01:00.0", b"")
+    }
     assert {e["context"] for e in found} == {(4000, 4), (4001, 4)}
 
 
@@ -139,7 +149,10 @@ def test_launches_have_their_geometry_and_calls_stay_slices(trace):
     for data in extension(interned(trace[0])[2][0], 1001):
         found = trace_pb2.InternedComputeArgName.FromString(data)
         names[found.iid] = found.name
-    assert {names[a.name_iid]: a.uint_value for a in first.launch.args} == {"registers_per_thread": 40, "shared_mem_dynamic": 4096}
+    assert {names[a.name_iid]: a.uint_value for a in first.launch.args} == {
+        "registers_per_thread": 40,
+        "shared_mem_dynamic": 4096,
+    }
     without = next(e["event"] for e in events(trace[0]) if e["name"] == "second")
     assert not without.HasField("launch")
     labels = {label for _, label in names_of(trace[0]).values()}

@@ -41,7 +41,8 @@ def test_numbers_and_texts_of_every_size():
 
 
 @given(
-    st.lists(st.tuples(st.integers(I64.min, I64.max), st.integers(0, 3), st.integers(0, 10**15))), st.lists(st.binary(max_size=40))
+    st.lists(st.tuples(st.integers(I64.min, I64.max), st.integers(0, 3), st.integers(0, 10**15))),
+    st.lists(st.binary(max_size=40)),
 )
 def test_records_equal_those_of_python(rows, pieces):
     pool = Pool()
@@ -49,7 +50,8 @@ def test_records_equal_those_of_python(rows, pieces):
     texts = [numbers[n % len(numbers)] for _, n, _ in rows]
     known = {pool.add(p): p for p in [*pieces, b"", b"0123456", b"01234567", b"012345678"]}
     expected = [
-        b"%d|%s|%d.%03d\n" % (value, known[text], ns // 1000, ns % 1000) for (value, _, ns), text in zip(rows, texts, strict=True)
+        b"%d|%s|%d.%03d\n" % (value, known[text], ns // 1000, ns % 1000)
+        for (value, _, ns), text in zip(rows, texts, strict=True)
     ]
     columns = ([r[0] for r in rows], texts, [r[2] for r in rows])
     assert made([INT, "|", TEXT, "|", MICROSECONDS, "\n"], *columns, pool=pool) == expected

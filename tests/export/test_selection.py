@@ -13,10 +13,18 @@ RANKS = {
     rank: {
         "kernels": [kernel(50 + rank + s * STEP, 90 + rank + s * STEP, correlation=s + 1) for s in range(4)],
         "api": [
-            {"start": 10 + s * STEP, "end": 20 + s * STEP, "name": "cudaLaunchKernel", "correlation": s + 1, "kind": "runtime"}
+            {
+                "start": 10 + s * STEP,
+                "end": 20 + s * STEP,
+                "name": "cudaLaunchKernel",
+                "correlation": s + 1,
+                "kind": "runtime",
+            }
             for s in range(4)
         ],
-        "ranges": [{"start": s * STEP, "end": s * STEP + STEP // 2, "name": f"step {s}", "kind": "pushpop"} for s in range(4)],
+        "ranges": [
+            {"start": s * STEP, "end": s * STEP + STEP // 2, "name": f"step {s}", "kind": "pushpop"} for s in range(4)
+        ],
     }
     for rank in range(2)
 }
@@ -28,7 +36,9 @@ def run(tmp_path):
 
 
 def starts(selection, rank, table="kernels"):
-    return [t for b in selection.batches(selection.ranks[rank], table, ["start"]) for t in b.column("start").to_pylist()]
+    return [
+        t for b in selection.batches(selection.ranks[rank], table, ["start"]) for t in b.column("start").to_pylist()
+    ]
 
 
 def test_windows_by_steps_and_what_is_not_wanted_or_there(run):

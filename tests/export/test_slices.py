@@ -31,10 +31,19 @@ def perfetto(run, path, **options):
 def chrome(run, path, **options):
     """Slices of a Chrome trace, likewise."""
     export_chrome(select(run, **options), path)
-    events = json.loads(path.read_text(), parse_float=lambda t: int(t.replace(".", "")))["traceEvents"]  # three decimals each
+    events = json.loads(path.read_text(), parse_float=lambda t: int(t.replace(".", "")))[
+        "traceEvents"
+    ]  # three decimals each
     labels = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}
     return [
-        ((e["pid"], e["tid"], labels[e["pid"], e["tid"]]), e["ts"], e["ts"] + e["dur"], e["name"], e["cat"], e.get("args", {}))
+        (
+            (e["pid"], e["tid"], labels[e["pid"], e["tid"]]),
+            e["ts"],
+            e["ts"] + e["dur"],
+            e["name"],
+            e["cat"],
+            e.get("args", {}),
+        )
         for e in events
         if e["ph"] == "X"
     ]
@@ -50,7 +59,8 @@ def test_every_duration_is_the_runs_and_slices_nest(tmp_path, read, seed):
     for rows in ranks.values():
         rows["ranges"] += [{"start": 7, "end": e, "name": f"together {e}", "kind": "pushpop"} for e in (9, 2000, 50, 7)]
         rows["api"] += [
-            {"start": 7, "end": e, "name": "f", "correlation": c, "kind": "runtime"} for e, c in ((9, 1), (99, 2), (9, 3))
+            {"start": 7, "end": e, "name": "f", "correlation": c, "kind": "runtime"}
+            for e, c in ((9, 1), (99, 2), (9, 3))
         ]
     found = read(make_run(tmp_path / "run", ranks), tmp_path / "out")
     zero = min(row["start"] for rows in ranks.values() for t in tables for row in rows[t])
@@ -75,16 +85,35 @@ GEOMETRY = {f"{what}_{axis}": n for what, n in (("grid", 5), ("block", 64)) for 
 
 @pytest.mark.parametrize("read", [perfetto, chrome])
 def test_slices_have_the_arguments_and_categories_of_the_profilers_own_traces(tmp_path, read):
-    operation = {"op": "AllReduce", "communicator": "0xabc", "sequence": 9, "bytes": 4096, "datatype": "float32", "group_size": 2}
+    operation = {
+        "op": "AllReduce",
+        "communicator": "0xabc",
+        "sequence": 9,
+        "bytes": 4096,
+        "datatype": "float32",
+        "group_size": 2,
+    }
     rows = {
-        "api": [{"start": 1, "end": 2, "correlation": 5, "name": "cuLaunchKernel", "kind": "driver", "return_value": -3}],
+        "api": [
+            {"start": 1, "end": 2, "correlation": 5, "name": "cuLaunchKernel", "kind": "driver", "return_value": -3}
+        ],
         "kernels": [
             kernel(10, 20, correlation=5, registers=40, dynamic_shared_memory=0, **GEOMETRY),
             collective(30, 50, correlation=6),
             kernel(60, 70),
         ],
         "copies": [copy(3, 5, bytes=300, src_kind="pinned"), copy(6, 7, kind="memset", bytes=None)],
-        "ranges": [{"start": 0, "end": 9, "name": "r", "kind": "pushpop", "domain": "NCCL", "payload": '{"x": 1}', "category": 4}],
+        "ranges": [
+            {
+                "start": 0,
+                "end": 9,
+                "name": "r",
+                "kind": "pushpop",
+                "domain": "NCCL",
+                "payload": '{"x": 1}',
+                "category": 4,
+            }
+        ],
         "collectives": [{"start": 30, "end": 50, "stream": 20, "api_start": 1, "api_end": 2, **operation}],
     }
     found = {s[1]: (s[3:5], s[5]) for s in read(make_run(tmp_path / "run", {0: rows}), tmp_path / "out")}
@@ -127,7 +156,9 @@ def test_a_process_and_threads_are_told_as_perfettos_importers_do(tmp_path):
     )
     rest = [(d.name, d.parent_uuid) for d in told.values() if d not in (process, thread)]
     stream = ("GPU0 stream 7", process.uuid)
-    assert sorted(rest) == sorted([("CUDA API", thread.uuid), stream, stream])  # tracks of one name and parent are shown as one
+    assert sorted(rest) == sorted(
+        [("CUDA API", thread.uuid), stream, stream]
+    )  # tracks of one name and parent are shown as one
 
 
 @pytest.mark.parametrize("read", [perfetto, chrome])

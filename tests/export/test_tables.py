@@ -12,7 +12,10 @@ from alltrace.trace.errors import UsageError
 
 RANKS = {
     0: {"kernels": [kernel(10, 20), kernel(30, 2**40, "k2(int)")], "copies": [copy(5, 9)]},
-    1: {"kernels": [kernel(110, 120)], "ranges": [{"start": 100, "end": None, "name": n, "kind": "pushpop"} for n in HOSTILE]},
+    1: {
+        "kernels": [kernel(110, 120)],
+        "ranges": [{"start": 100, "end": None, "name": n, "kind": "pushpop"} for n in HOSTILE],
+    },
 }
 CLOCKS = (Clock("host0"), Clock("host1", offset_ns=100))
 

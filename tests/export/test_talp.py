@@ -24,7 +24,10 @@ def test_the_recipe_has_the_same_numbers(tmp_path, scenario):
         write_run("tiny", tmp_path / "in", ideal=True)
         run = open_run(tmp_path / "in", cache_dir=tmp_path / "cache")
     else:
-        host = {"mpi": [{"start": 10, "end": 40, "name": "MPI_Send"}], "osrt": [{"start": -20, "end": 130, "name": "poll"}]}
+        host = {
+            "mpi": [{"start": 10, "end": 40, "name": "MPI_Send"}],
+            "osrt": [{"start": -20, "end": 130, "name": "poll"}],
+        }
         calls = [{"start": 30, "end": 60, "name": "c", "kind": "runtime"}]
         ranks = {r: {"kernels": [kernel(20, 60 + r)], "copies": [copy(55, 80)], "api": calls, **host} for r in range(3)}
         run = make_run(tmp_path / "run", ranks)
@@ -89,8 +92,14 @@ def test_gpus_that_ranks_share_and_work_without_an_end(tmp_path):
     rows = {"devices": [{"device": 0, "ordinal": 0, "uuid": "GPU-0"}]}
     found = one_run(tmp_path, {0: {**rows, "kernels": [kernel(0, 50)]}, 1: {**rows, "kernels": [kernel(50, 100)]}})
     assert found["resources"]["numGpus"] == found["node"][0]["Global"]["numGpus"] == 1
-    assert found["Application"]["Global"]["gpuParallelEfficiency"] == found["node"][0]["Global"]["gpuParallelEfficiency"] == 1.0
-    found = one_run(tmp_path / "2", {0: {"kernels": [kernel(-100, None), kernel(-50, -40), kernel(20, 30), kernel(60, None)]}})
+    assert (
+        found["Application"]["Global"]["gpuParallelEfficiency"]
+        == found["node"][0]["Global"]["gpuParallelEfficiency"]
+        == 1.0
+    )
+    found = one_run(
+        tmp_path / "2", {0: {"kernels": [kernel(-100, None), kernel(-50, -40), kernel(20, 30), kernel(60, None)]}}
+    )
     assert found["Application"]["Global"]["gpuUsefulTime"] == 20
 
 

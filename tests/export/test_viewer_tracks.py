@@ -45,7 +45,9 @@ def test_slices_that_start_together_or_are_of_two_processes():
     none = np.zeros(count, np.int64)
     tracks, orders = ViewerTracks().place(none, none, ["a"], none, starts, ends)
     assert orders.max() < MOST_TOGETHER
-    assert sorted(zip(tracks.tolist(), orders.tolist(), strict=True)) == [(t, o) for t in range(3) for o in range(MOST_TOGETHER)]
+    assert sorted(zip(tracks.tolist(), orders.tolist(), strict=True)) == [
+        (t, o) for t in range(3) for o in range(MOST_TOGETHER)
+    ]
     placed = ViewerTracks()
     one, two = np.zeros(1, np.int64), np.ones(1, np.int64)
     first, _ = placed.place(one, one, ["a"], one, np.array([50]), np.array([60]))

@@ -43,7 +43,9 @@ def run(ranks, tmp_path_factory):
 
 def clipped(ranks, table):
     """The parts of a table's rows that lie in the window, ns from its start."""
-    last = max(row.get("end") or row.get("time") or 0 for rows in ranks.values() for t in (*TIMED, *POINTS) for row in rows[t])
+    last = max(
+        row.get("end") or row.get("time") or 0 for rows in ranks.values() for t in (*TIMED, *POINTS) for row in rows[t]
+    )
     found = Counter()
     for rows in ranks.values():
         for row in rows[table]:
@@ -98,7 +100,9 @@ def test_paraver(ranks, run, tmp_path):
     assert min(times) == 0
     assert max(times) == UNTIL - SINCE
     begun = Counter(
-        int(line.split(":")[5]) for line in lines if line[0] == "2" and ":63000006:" in f":{line}:" and ":63000006:0" not in line
+        int(line.split(":")[5])
+        for line in lines
+        if line[0] == "2" and ":63000006:" in f":{line}:" and ":63000006:0" not in line
     )
     kernels = clipped(ranks, "kernels")
     assert begun.total() <= kernels.total()
@@ -108,7 +112,15 @@ def test_paraver(ranks, run, tmp_path):
 
 def test_calls_of_collectives_without_a_kernel_are_in_tables(tmp_path):
     operations = [
-        {"start": None, "end": None, "api_start": t, "api_end": t + 5, "op": "AllReduce", "device": None, "stream": None}
+        {
+            "start": None,
+            "end": None,
+            "api_start": t,
+            "api_end": t + 5,
+            "op": "AllReduce",
+            "device": None,
+            "stream": None,
+        }
         for t in (100, 200, 300)
     ]
     run = make_run(tmp_path / "run", {0: {"collectives": operations, "kernels": [kernel(0, 400)]}})

@@ -18,15 +18,21 @@ _PROGRESS_S = 10.0
 
 def main() -> int:
     """Run what the command line says; 1 where something failed."""
-    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description="Fuzz tests of the compiled loops, under sanitizers.")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.fuzz", description="Fuzz tests of the compiled loops, under sanitizers."
+    )
     verbs = parser.add_subparsers(dest="verb", required=True)
     verbs.add_parser("build", help="build the package with sanitizers into build/sanitized")
     running = verbs.add_parser("run", help="run mutated inputs")
     running.add_argument("--inputs", type=int, default=100_000, help="of each target (default: 100000)")
     running.add_argument("--seed", type=int, default=1, help="which inputs (default: 1)")
     running.add_argument("--targets", default="", help=f"separated by commas (default: all: {','.join(TARGETS)})")
-    running.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at a time (default: one for each core)")
-    running.add_argument("--failures", type=Path, default=FAILURES, help=f"folder for inputs that fail (default: {FAILURES})")
+    running.add_argument(
+        "--jobs", type=int, default=os.cpu_count() or 1, help="processes at a time (default: one for each core)"
+    )
+    running.add_argument(
+        "--failures", type=Path, default=FAILURES, help=f"folder for inputs that fail (default: {FAILURES})"
+    )
     running.add_argument("--plain", action="store_true", help="without sanitizers, several times faster")
     again = verbs.add_parser("replay", help="run one input that failed again")
     again.add_argument("input", type=Path, help="the file, named TARGET-SEED-NUMBER.bin")

@@ -36,7 +36,9 @@ def runtimes() -> tuple[str, ...]:
         command = [*compiler, f"-print-file-name={name}"]
         path = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
         if not Path(path).is_absolute() or not Path(path).is_file():
-            raise NoSanitizersError(f"the compiler {compiler[0]!r} has no {name} for its sanitizers; install gcc and set CC=gcc")
+            raise NoSanitizersError(
+                f"the compiler {compiler[0]!r} has no {name} for its sanitizers; install gcc and set CC=gcc"
+            )
         found.append(path)
     return tuple(found)
 

@@ -105,7 +105,9 @@ class Run:
     def _run_shard(self, name: str, first: int, count: int) -> None:
         """Run inputs in a worker process; after a crash in another one, from the input behind it."""
         while count > 0 and len(self._results[name].failures) < _MOST_FAILURES:
-            scratch = Path(tempfile.mkdtemp(prefix="alltrace-fuzz-", dir=_TMPFS if os.access(_TMPFS, os.W_OK) else None))
+            scratch = Path(
+                tempfile.mkdtemp(prefix="alltrace-fuzz-", dir=_TMPFS if os.access(_TMPFS, os.W_OK) else None)
+            )
             try:
                 done = self._run_worker(name, first, count, scratch)
             finally:
@@ -117,7 +119,16 @@ class Run:
         result = self._results[name]
         temporary = folder / "tmp"
         temporary.mkdir()
-        command = [sys.executable, "-W", "error", "-m", "tests.fuzz.worker", self.modules[name], str(self.seed), str(first)]
+        command = [
+            sys.executable,
+            "-W",
+            "error",
+            "-m",
+            "tests.fuzz.worker",
+            self.modules[name],
+            str(self.seed),
+            str(first),
+        ]
         began = time.monotonic()
         with (folder / "output").open("wb") as output:
             process = subprocess.Popen(

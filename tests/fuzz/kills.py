@@ -58,7 +58,9 @@ class Outcome(NamedTuple):
 def contents(run: Path) -> dict[str, Any]:
     """Everything in a run, by file: rows of Parquet files, the bytes of others."""
     return {
-        str(p.relative_to(run)): pq.read_table(p, partitioning=None).to_pylist() if p.suffix == ".parquet" else p.read_bytes()
+        str(p.relative_to(run)): pq.read_table(p, partitioning=None).to_pylist()
+        if p.suffix == ".parquet"
+        else p.read_bytes()
         for p in sorted(run.rglob("*"))
         if p.is_file()
     }
@@ -106,7 +108,9 @@ def run_kills(kills: int, seed: int, progress: Callable[[int, int], None] = lamb
 
 def _started(reports: Path, run: Path, jobs: str) -> subprocess.Popen[str]:
     """The process, which has loaded what it needs."""
-    child = subprocess.Popen([sys.executable, "-c", _WORK, str(reports), str(run), jobs], stdout=subprocess.PIPE, text=True)
+    child = subprocess.Popen(
+        [sys.executable, "-c", _WORK, str(reports), str(run), jobs], stdout=subprocess.PIPE, text=True
+    )
     assert child.stdout is not None
     child.stdout.readline()
     return child
@@ -128,7 +132,9 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=200, help="how many (default: 200)")
     parser.add_argument("--seed", type=int, default=1, help="their moments (default: 1)")
     given = parser.parse_args()
-    found = run_kills(given.kills, given.seed, lambda done, failures: print(f"{done} kills, {failures} failures", flush=True))
+    found = run_kills(
+        given.kills, given.seed, lambda done, failures: print(f"{done} kills, {failures} failures", flush=True)
+    )
     for failure in found.failures:
         print(failure)
     when = f"{found.importing} in the import, {found.aligning} in the alignment, {found.late} after it"

@@ -97,12 +97,15 @@ class Kineto(Report):
     """A trace of PyTorch's profiler."""
 
     def _kernels(self) -> Iterator[Kernel]:
-        self._root = json.loads(gzip.decompress(self.path.read_bytes()) if self.path.suffix == ".gz" else self.path.read_bytes())
+        self._root = json.loads(
+            gzip.decompress(self.path.read_bytes()) if self.path.suffix == ".gz" else self.path.read_bytes()
+        )
         events = self._root["traceEvents"]
         launches = {
             e["args"]["correlation"]: round(1000 * float(e["ts"]))
             for e in events
-            if e.get("cat", "").lower() in ("cuda_runtime", "cuda_driver", "runtime") and _LAUNCH.match(e.get("name", ""))
+            if e.get("cat", "").lower() in ("cuda_runtime", "cuda_driver", "runtime")
+            and _LAUNCH.match(e.get("name", ""))
         }
         for place, e in enumerate(events):
             if e.get("cat", "").lower() == "kernel":
@@ -207,7 +210,8 @@ def _idle_holes(run: Any, gone: dict[Path, list[Kernel]], reports: list[Report],
             continue  # of several ranks it is not known here whose kernel it was
         (rank,), tables = ranks, run.rank(ranks[0].rank)
         spans = {
-            t: [tables.file_table(t, [c]).column(c).to_numpy() for c in ("start", "end")] for t in ("kernels", "copies", "graphs")
+            t: [tables.file_table(t, [c]).column(c).to_numpy() for c in ("start", "end")]
+            for t in ("kernels", "copies", "graphs")
         }
         taken = {k.key for k in lost}
         shift = int(spans["kernels"][0].min()) - min(k.start for k in report.kernels if k.key not in taken)
@@ -221,7 +225,10 @@ def _idle_holes(run: Any, gone: dict[Path, list[Kernel]], reports: list[Report],
         counted = intersection(holes, judged).total_ns
         if counted:
             yield f"{report.path.name}: {counted} of {holes.total_ns} ns in which lost kernels ran are judged"
-        idle, true = sum(row["idle_ns"] for row in rows.get(rank.rank, ())), difference(judged, union([busy, gone_work])).total_ns
+        idle, true = (
+            sum(row["idle_ns"] for row in rows.get(rank.rank, ())),
+            difference(judged, union([busy, gone_work])).total_ns,
+        )
         if len(rows.get(rank.rank, ())) == 1 and not counted and abs(idle - true) > 1e-4 * true + 10:  # clocks drift
             yield f"{report.path.name}: breakdown has {idle} ns idle for {true}"
 
@@ -229,7 +236,9 @@ def _idle_holes(run: Any, gone: dict[Path, list[Kernel]], reports: list[Report],
 def _diagnosed(run: Any, hidden: Any) -> Iterator[str]:
     rows = ask(run, "diagnose", jobs=1).table.to_pylist()
     missing = {r.rank for r in run.ranks if any(m.what == "kernels" for m in r.missing_records)}
-    told = {rank for row in rows if row["kind"] == "capture-fault" and "kernel" in row["where"] for rank in row["ranks"]}
+    told = {
+        rank for row in rows if row["kind"] == "capture-fault" and "kernel" in row["where"] for rank in row["ranks"]
+    }
     if missing - told:
         yield f"diagnose has no capture-fault of rank {min(missing - told)}"
     for name in ("whatif", "critical-path"):
@@ -248,7 +257,9 @@ def cases(data: Path | None, scratch: Path, seed: int) -> Iterator[tuple[str, li
         form = "kineto" if number % 2 == 0 else "sqlite"
         write_run(name, folder, format=form, seed=seed + number, steps=4, ranks=ranks, ideal=True)
         paths = sorted(
-            p for p in folder.iterdir() if p.suffix in (".sqlite", ".gz") or (p.name.endswith(".json") and "trace" in p.name)
+            p
+            for p in folder.iterdir()
+            if p.suffix in (".sqlite", ".gz") or (p.name.endswith(".json") and "trace" in p.name)
         )
         yield name, paths
     for path in sorted([*data.glob("nsys/*.sqlite"), *data.glob("kineto/*/*.gz")]) if data else ():

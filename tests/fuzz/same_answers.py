@@ -57,7 +57,9 @@ class Question(NamedTuple):
         if self.name.startswith("stats:"):
             spelled = [key if value is True else f"{key}={value}" for key, value in flags.items()]
             return ["stats", ":".join([self.name.removeprefix("stats:"), *spelled]), of, *about, "--format", "json"]
-        given = [word for key, value in flags.items() for word in (f"--{key}", *([] if value is True else [str(value)]))]
+        given = [
+            word for key, value in flags.items() for word in (f"--{key}", *([] if value is True else [str(value)]))
+        ]
         return ["recipe", self.name, of, *given, *about, "--format", "json"]
 
 
@@ -89,7 +91,10 @@ def by_command(question: Question, of: str) -> str:
 def by_library(question: Question, of: str) -> str:
     """The same, asked with `alltrace.open`."""
     run = alltrace.open(of)
-    about: dict[str, Any] = {"ranks": None if question.ranks is None else _numbers(question.ranks), "steps": question.steps}
+    about: dict[str, Any] = {
+        "ranks": None if question.ranks is None else _numbers(question.ranks),
+        "steps": question.steps,
+    }
     try:
         answer = run.recipe(question.name, **about, **dict(question.options)).answer
     except AlltraceError as error:
@@ -162,7 +167,9 @@ def hashed(answer: str) -> str:
     return hashlib.blake2b(answer.encode(), digest_size=16).hexdigest()
 
 
-def check(reports: Path, folder: Path, seed: int, most: int | None, *, processes: bool = True) -> tuple[int, list[Question]]:
+def check(
+    reports: Path, folder: Path, seed: int, most: int | None, *, processes: bool = True
+) -> tuple[int, list[Question]]:
     """How many questions were asked of some reports, and those that have not one answer."""
     draw = random.Random(seed)
     asked = questions(draw, most)
@@ -178,7 +185,9 @@ def check(reports: Path, folder: Path, seed: int, most: int | None, *, processes
 def main() -> int:
     """Run what the command line says; 1 where answers differ."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz.same_answers", description=__doc__)
-    parser.add_argument("data", type=Path, help="a folder of reports, in the folders nsys and kineto; each is asked by itself")
+    parser.add_argument(
+        "data", type=Path, help="a folder of reports, in the folders nsys and kineto; each is asked by itself"
+    )
     parser.add_argument("--seed", type=int, default=1, help="which questions, in which order (default: 1)")
     parser.add_argument("--questions", type=int, help="the most questions for each report (default: all)")
     parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)

@@ -109,7 +109,9 @@ def test_an_answer_and_an_error_for_people_are_none(tmp_path):
     assert 0 < result.answered == 40 - result.refused < 40
 
 
-@pytest.mark.parametrize("statement", ["raise AlltraceError('planted')", "raise KeyError('planted')", "import os; os._exit(9)"])
+@pytest.mark.parametrize(
+    "statement", ["raise AlltraceError('planted')", "raise KeyError('planted')", "import os; os._exit(9)"]
+)
 def test_a_sound_input_without_an_answer_is_a_failure(tmp_path, statement):
     result, _ = run_statement(statement, tmp_path, sound="b'sound'")
     assert result.failures[0].read_bytes() == b"sound"
@@ -165,7 +167,9 @@ def test_a_compiler_without_sanitizers_is_named_in_one_sentence(tmp_path, monkey
     monkeypatch.setenv("CC", str(compiler))
     with pytest.raises(NoSanitizersError, match=r"poorcc.*install gcc"):
         runtimes()
-    said = subprocess.run([sys.executable, "-m", "tests.fuzz", "build"], cwd=ROOT, capture_output=True, text=True, check=False)
+    said = subprocess.run(
+        [sys.executable, "-m", "tests.fuzz", "build"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
     assert said.returncode == 2
     assert said.stderr.count("\n") == 1
     assert "poorcc" in said.stderr
@@ -175,7 +179,9 @@ def test_a_compiler_without_sanitizers_is_named_in_one_sentence(tmp_path, monkey
     "arguments", [["run", "--targets", "sqlite,other"], ["run", "--inputs", "0"], ["replay", "sqlite-1-1.bin"]]
 )
 def test_a_wrong_command_line_is_answered_in_one_sentence(arguments):
-    said = subprocess.run([sys.executable, "-m", "tests.fuzz", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+    said = subprocess.run(
+        [sys.executable, "-m", "tests.fuzz", *arguments], cwd=ROOT, capture_output=True, text=True, check=False
+    )
     assert (said.returncode, said.stderr.count("\n")) == (2, 1), said.stderr
 
 

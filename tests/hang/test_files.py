@@ -58,7 +58,12 @@ def written(folder, **files):
 
 @together(
     ("code", "how", "confidence"),
-    [(-9, "signal 9 (SIGKILL)", 0.9), (-11, "signal 11 (SIGSEGV)", 0.9), (137, "signal 9 (SIGKILL)", 0.9), (1, "exit code 1", 0.5)],
+    [
+        (-9, "signal 9 (SIGKILL)", 0.9),
+        (-11, "signal 11 (SIGSEGV)", 0.9),
+        (137, "signal 9 (SIGKILL)", 0.9),
+        (1, "exit code 1", 0.5),
+    ],
 )
 def test_the_table_of_torchrun_names_the_first_that_died(tmp_path_factory, code, how, confidence):
     folder = written(tmp_path_factory.mktemp("elastic"), job__log=ELASTIC.format(code=code))
@@ -79,7 +84,11 @@ SLURM = [
     ("srun: error: node3: tasks 4-5: Segmentation fault (core dumped)", [4, 5], "node3"),
     ("srun: error: node3: task 7: Out Of Memory", [7], "node3"),
     ("mpirun noticed that process rank 3 with PID 0 on node n4 exited on signal 11 (Segmentation fault).", [3], "n4"),
-    ("[rank6]: Traceback (most recent call last):\n[rank6]:   File \"t.py\", line 3, in f\n[rank6]: KeyError: 'x'", [6], None),
+    (
+        "[rank6]: Traceback (most recent call last):\n[rank6]:   File \"t.py\", line 3, in f\n[rank6]: KeyError: 'x'",
+        [6],
+        None,
+    ),
     (
         ' 9: Traceback (most recent call last):\n 9:   File "t.py", line 3, in f\n 9: torch.OutOfMemoryError: CUDA out of memory.',
         [9],
@@ -109,7 +118,9 @@ def test_ranks_that_lost_peers_or_were_killed_with_all_are_no_cause(tmp_path):
     )
     assert verdict_of(tmp_path / "2").table.to_pylist()[0]["ranks"] == [3]
     write_job(tmp_path / "3", Job(Layout(), HangFault("stuck", (3,), 4, 1)))
-    written(tmp_path / "3", slurm__log="srun: error: node0: tasks 0-7: Killed\nsrun: error: node1: tasks 8-15: Killed\n")
+    written(
+        tmp_path / "3", slurm__log="srun: error: node0: tasks 0-7: Killed\nsrun: error: node1: tasks 8-15: Killed\n"
+    )
     assert verdict_of(tmp_path / "3").table.to_pylist()[0]["ranks"] == [3]
 
 
@@ -288,7 +299,10 @@ def dumps_of_four(folder, damaged):
         (lambda _data: b"", "nccl_trace_rank_1: it is empty"),
         (lambda _data: b" \n", "nccl_trace_rank_1: it is empty"),
         (lambda data: bytes(len(data)), "nccl_trace_rank_1: it begins with zeros"),
-        (lambda data: data[:30], "nccl_trace_rank_1: it is damaged or ends early after byte 29, before its first operation"),
+        (
+            lambda data: data[:30],
+            "nccl_trace_rank_1: it is damaged or ends early after byte 29, before its first operation",
+        ),
         (lambda data: data[:30] + b"\xff" + data[31:], "nccl_trace_rank_1: "),
     ],
 )
@@ -309,7 +323,10 @@ def test_a_missing_rank_whose_dump_ends_early_may_have_lost_its_wait(tmp_path):
     assert "Whether only its dump is lost, and it waits for another rank, cannot be known" in answer.verdict
 
 
-@together(("cut", "words"), [(lambda data: data[: len(data) // 2], "no dump is whole"), (lambda _data: b"", "no dump can be read")])
+@together(
+    ("cut", "words"),
+    [(lambda data: data[: len(data) // 2], "no dump is whole"), (lambda _data: b"", "no dump can be read")],
+)
 def test_operations_that_completed_before_the_end_of_every_dump_was_lost_prove_nothing(tmp_path_factory, cut, words):
     folder = tmp_path_factory.mktemp("all")
     dumps_of_four(folder, dict.fromkeys(range(4), cut))
@@ -357,7 +374,8 @@ def test_stacks_alone_name_the_rank_that_is_not_in_communication_and_prove_nothi
     answer = verdict_of(tmp_path)
     assert (answer.table["kind"][0].as_py(), answer.table["ranks"][0].as_py()) == ("rank-computes", [3])
     assert (
-        answer.verdict == "Rank 3: computes or waits in its own code in /app/train.py:55 evaluate; 3 others are in communication."
+        answer.verdict
+        == "Rank 3: computes or waits in its own code in /app/train.py:55 evaluate; 3 others are in communication."
     )
     (tmp_path / "stacks_rank2.txt").write_text(_IN_OWN_CODE)  # two of four
     assert verdict_of(tmp_path).verdict == (

@@ -26,7 +26,11 @@ PLANTED = {
         "missing-call",
         "Ranks 9 and 14 never entered all-reduce #5 of DATA_PARALLEL_GROUP (12, 11); the other 14 wait for them",
     ),
-    "gpu": (HangFault("gpu", (9, 14), 4, 1), "dead-rank", "The GPUs or processes of ranks 9 and 14 stopped: all-gather #33"),
+    "gpu": (
+        HangFault("gpu", (9, 14), 4, 1),
+        "dead-rank",
+        "The GPUs or processes of ranks 9 and 14 stopped: all-gather #33",
+    ),
     "size": (
         HangFault("size", (5,), 4, 1),
         "mismatch",
@@ -34,7 +38,11 @@ PLANTED = {
     ),
     "operation": (HangFault("operation", (5,), 4, 0), "mismatch", "as broadcast instead of all-gather"),
     "no-send": (HangFault("no-send", (6,), 4), "missing-peer", "Rank 6 never issued the send for recv #18 of rank 14"),
-    "no-receive": (HangFault("no-receive", (12,), 4), "missing-peer", "Rank 12 never issued the receive for send #18 of rank 4"),
+    "no-receive": (
+        HangFault("no-receive", (12,), 4),
+        "missing-peer",
+        "Rank 12 never issued the receive for send #18 of rank 4",
+    ),
     "killed": (HangFault("killed", (7,), 4, 3), "dead-rank", "Rank 7 died (signal 9 (SIGKILL))"),
     "exception": (HangFault("exception", (7,), 4, 3), "dead-rank", "Rank 7 died (ValueError: the loss is not finite)"),
     "host": (HangFault("host", tuple(range(8, 16)), 4, 1), "dead-rank", "Ranks 8-15 died (host node1 failed)"),
@@ -69,7 +77,10 @@ def lost_connections(folder, said):
     lines = [f"rank {rank} host node{rank}" for rank in range(4)]
     for rank, text in said.items():
         error = f"RuntimeError: [pair.cc:537] Read error [10.0.0.{rank}]:23691: {text}. Check the logs of the remote worker."
-        lines += [f"[rank{rank}]: {line}" for line in ("Traceback (most recent call last):", '  File "train.py", line 7', error)]
+        lines += [
+            f"[rank{rank}]: {line}"
+            for line in ("Traceback (most recent call last):", '  File "train.py", line 7', error)
+        ]
     (folder / "job.log").write_text("\n".join(lines) + "\n")
     answer, row = first_row(folder)
     return row, answer.verdict
@@ -158,7 +169,9 @@ def healthy(seed):
 def test_jobs_that_are_healthy_slow_or_ended_well_accuse_nobody(tmp_path_factory, seed):
     folder = tmp_path_factory.mktemp("healthy")
     layout, fault, age_s = healthy(seed)
-    kind = "stuck" if fault.kind == "none" and seed % 2 else fault.kind  # caught within a step, while a rank still computes
+    kind = (
+        "stuck" if fault.kind == "none" and seed % 2 else fault.kind
+    )  # caught within a step, while a rank still computes
     job = Job(layout, HangFault(kind, (1,) if kind == "stuck" else (), 5, 1))
     write_job(folder, job, age_s=1e6 if fault.kind == "ended" else age_s)
     answer, row = first_row(folder)
@@ -207,7 +220,9 @@ def test_lost_dumps_of_a_host_or_next_to_a_proven_rank(tmp_path):
         (tmp_path / "2" / f"nccl_trace_rank_{rank}.json").write_bytes(b"")
     answer, row = first_row(tmp_path / "2")
     assert row["ranks"] == [13]
-    assert answer.verdict.endswith("Whether ranks 2, 4, 6, which left no whole dumps, are to blame as well cannot be known.")
+    assert answer.verdict.endswith(
+        "Whether ranks 2, 4, 6, which left no whole dumps, are to blame as well cannot be known."
+    )
 
 
 def test_empty_dumps_and_devices_that_stop_at_once(tmp_path):

@@ -40,7 +40,9 @@ def test_runs_on_other_numbers_of_ranks_or_hosts_are_not_compared(history):
         put(history, number, step_ns=300 * MS, **facts)
     assert slower_jobs(history) == []
     answer = ask_history(history, "run")
-    assert [(r["number"], r["verdict"], r["change_percent"]) for r in answer.table.to_pylist()][6:] == [(1, None, None)] * 3
+    assert [(r["number"], r["verdict"], r["change_percent"]) for r in answer.table.to_pylist()][6:] == [
+        (1, None, None)
+    ] * 3
     assert "runs of a job on other numbers of ranks or hosts are not compared with each other" in answer.notes
     put(history, 9, step_ns=110 * MS)
     put(history, 10, step_ns=130 * MS)
@@ -50,7 +52,9 @@ def test_runs_on_other_numbers_of_ranks_or_hosts_are_not_compared(history):
 
 def test_gpu_hours_equal_runs_and_runs_without_steps(history):
     hour = 3600 * 1000 * MS
-    put(history, 0, span_ns=hour, findings=[{"kind": "sync", "lost_ns": hour // 2}, {"kind": "jitter", "lost_ns": None}])
+    put(
+        history, 0, span_ns=hour, findings=[{"kind": "sync", "lost_ns": hour // 2}, {"kind": "jitter", "lost_ns": None}]
+    )
     put(history, 1, span_ns=hour, job="b", ranks=8, findings=[{"kind": "sync", "lost_ns": hour // 2}])
     assert rows(history, "kind") == [
         {"kind": "sync", "lost_gpu_hours": 6.0, "lost_percent": 50.0, "runs": 2, "jobs": ["b", "train"]},
@@ -85,7 +89,9 @@ def test_the_host_that_is_slow_in_every_job_comes_first(history):
         ("once", 6, 1, 2, 1),
         ("good", 6, 0, 2, 0),
     ]
-    assert found[0] | {"kind": "slow-host", "lost_percent": 12.5, "blame_percent": 90.0, "slow_percent": 100.0} == found[0]
+    assert (
+        found[0] | {"kind": "slow-host", "lost_percent": 12.5, "blame_percent": 90.0, "slow_percent": 100.0} == found[0]
+    )
     assert (found[0]["first_slow_utc"], found[0]["last_slow_utc"]) == ("2026-03-01 12:30", "2026-03-01 17:30")
     assert found[0]["last_slow_run"] == "run5"
     assert found[3]["kind"] is found[3]["lost_percent"] is found[3]["last_slow_utc"] is None

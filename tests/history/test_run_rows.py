@@ -26,7 +26,8 @@ def answers(monkeypatch):
     """What recipes answer, by name; an error is raised."""
     found = {
         "steps": [
-            {"kind": k, "duration_ns": ns} for k, ns in (("warm-up", 900), ("step", 100), ("step", 140), ("checkpoint", 800))
+            {"kind": k, "duration_ns": ns}
+            for k, ns in (("warm-up", 900), ("step", 100), ("step", 140), ("checkpoint", 800))
         ],
         "breakdown": [
             {
@@ -79,7 +80,9 @@ def test_a_run_has_its_steps_devices_losses_and_slow_hosts(run, answers):
         "h2": (False, None),
         "h3": (False, None),  # what a missing rank costs is not known
     }
-    assert [rows[f"h{n}"]["blame_percent"] for n in range(4)] == pytest.approx([100 / 28, 500 / 28, 900 / 28, 1300 / 28])
+    assert [rows[f"h{n}"]["blame_percent"] for n in range(4)] == pytest.approx(
+        [100 / 28, 500 / 28, 900 / 28, 1300 / 28]
+    )
     findings = rows_of(run).findings
     assert [(f["place"], f["kind"], f["hosts"]) for f in findings][1:] == [
         (1, "straggler", ["h1"]),

@@ -60,7 +60,9 @@ def test_what_is_no_history_is_refused(file, what, said):
 
 def test_the_history_of_another_version_is_refused(file):
     changed(file, f"UPDATE about SET version = {HISTORY_VERSION + 1}", "ALTER TABLE runs ADD COLUMN further INT")
-    with pytest.raises(InputError, match=f"a history of version {HISTORY_VERSION + 1}; expected version {HISTORY_VERSION}"):
+    with pytest.raises(
+        InputError, match=f"a history of version {HISTORY_VERSION + 1}; expected version {HISTORY_VERSION}"
+    ):
         open_history(file).__enter__()
 
 

@@ -20,7 +20,15 @@ HOUR_NS = 3_600_000_000_000
 def simulated(folder, number, faults, job):
     """A run of 3 hosts with 2 ranks each that began `number` hours after the first; gives the names of its hosts."""
     truth = write_run(
-        "healthy", folder / "reports" / str(number), ranks=6, hosts=3, steps=5, seed=number, nvtx=True, faults=faults, ideal=True
+        "healthy",
+        folder / "reports" / str(number),
+        ranks=6,
+        hosts=3,
+        steps=5,
+        seed=number,
+        nvtx=True,
+        faults=faults,
+        ideal=True,
     )
     run = folder / "runs" / f"run{number}"
     import_reports([str(folder / "reports" / str(number))], run, jobs=1, labels=Labels(job))
@@ -57,10 +65,18 @@ def test_the_host_that_is_slow_in_six_runs_is_found(folder, capsys):
     _, slow, _ = json.loads((folder / "hosts").read_text())
     assert told["run"] == {"runs": 6}
     first, *others = told["rows"]
-    assert (first["host"], first["runs"], first["slow_runs"], first["kind"], first["slow_jobs"]) == (slow, 6, 6, "slow-host", 2)
+    assert (first["host"], first["runs"], first["slow_runs"], first["kind"], first["slow_jobs"]) == (
+        slow,
+        6,
+        6,
+        "slow-host",
+        2,
+    )
     assert [r["slow_runs"] for r in others] == [0, 0]
     assert first["blame_percent"] > 80
-    found = asked(folder, "history", "--history", str(folder / "h.duckdb"), "--by", "finding", "--job", "train")["rows"][0]
+    found = asked(folder, "history", "--history", str(folder / "h.duckdb"), "--by", "finding", "--job", "train")[
+        "rows"
+    ][0]
     assert (found["kind"], found["runs"], found["hosts"]) == ("slow-host", 5, [slow])
 
 
@@ -91,7 +107,9 @@ def test_a_run_slower_than_the_spread_breaches(folder, capsys):
 def test_a_run_is_not_compared_with_itself_or_later_ones(folder):
     history = str(folder / "all.duckdb")
     assert main(["history", str(folder / "first"), str(folder / "runs"), "--history", history]) == 0
-    (few,) = asked(folder, "check", str(folder / "first" / "run5"), "--against", history, "--require-history", code=1)["rows"]
+    (few,) = asked(folder, "check", str(folder / "first" / "run5"), "--against", history, "--require-history", code=1)[
+        "rows"
+    ]
     assert few["value"] == 4  # of its job began before it, though the history has six others
     told = asked(folder, "history", "--history", history, "--job", "train")["rows"]
     assert [r["verdict"] for r in told] == [None] * 5 + ["slower", "usual"]

@@ -62,7 +62,10 @@ def test_a_run_is_read_once(history, runs, read):
     assert read == ["a", "b", "c"]
     (row,) = history.ask("SELECT * FROM runs WHERE path LIKE '%/a'")
     assert (row["job"], row["revision"], row["tags"], row["start_utc_ns"]) == ("train", "r0", ["t"], UTC_NS)
-    assert (row["compute_percent"], row["exposed_communication_percent"]) == (pytest.approx(200 / 3), pytest.approx(100 / 3))
+    assert (row["compute_percent"], row["exposed_communication_percent"]) == (
+        pytest.approx(200 / 3),
+        pytest.approx(100 / 3),
+    )
 
 
 def test_a_run_that_changed_is_read_again(history, runs, read):
@@ -117,6 +120,10 @@ def test_an_import_that_has_not_ended_is_left_out(history, runs):
 
 
 def test_a_folder_without_runs_is_told(runs):
-    for place, said in (("none", "there is no such folder"), (".hidden", "no run in it"), ("a/manifest.json", "a file")):
+    for place, said in (
+        ("none", "there is no such folder"),
+        (".hidden", "no run in it"),
+        ("a/manifest.json", "a file"),
+    ):
         with pytest.raises(InputError, match=said):
             find_runs([str(runs / place)])

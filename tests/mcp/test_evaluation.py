@@ -44,14 +44,18 @@ def test_answers_have_the_cell_and_exclude_the_wrong_conclusion(tmp_path, monkey
     shutil.copytree(HERE.parent / "recorded" / "runs", tmp_path / "runs", ignore=DERIVED)
     opened = []
     open_run = alltrace.api.open_run
-    monkeypatch.setattr(alltrace.api, "open_run", lambda path, **options: opened.append(path) or open_run(path, **options))
+    monkeypatch.setattr(
+        alltrace.api, "open_run", lambda path, **options: opened.append(path) or open_run(path, **options)
+    )
     told = []
 
     async def ask():
         async with mcp.Client(make_server(Tools([tmp_path / "runs"], tmp_path / "cache"))) as client:
             for question in QUESTIONS:
                 answer = await client.call_tool(question["tool"], question["arguments"])
-                told.extend([answer.content[0].text] if answer.is_error else failings(answer.structured_content, question))
+                told.extend(
+                    [answer.content[0].text] if answer.is_error else failings(answer.structured_content, question)
+                )
 
     anyio.run(ask)
     assert told == []
@@ -62,7 +66,14 @@ def test_answers_have_the_cell_and_exclude_the_wrong_conclusion(tmp_path, monkey
 
 
 def test_a_question_whose_answer_is_wrong_or_unlimited_fails():
-    question = {"asked": "How many?", "column": "n", "row": {"rank": 1}, "expected": 2.0, "wrong": "All.", "note": "some"}
+    question = {
+        "asked": "How many?",
+        "column": "n",
+        "row": {"rank": 1},
+        "expected": 2.0,
+        "wrong": "All.",
+        "note": "some",
+    }
     assert list(failings({"rows": [{"rank": 1, "n": 2.0004}], "notes": ["some are missing"]}, question)) == []
     assert len(list(failings({"rows": [{"rank": 1, "n": 3.0}], "notes": []}, question))) == 2
     assert next(failings({"rows": [], "notes": []}, question)).startswith("How many? n is 'no such row'")
@@ -97,7 +108,12 @@ def test_the_skill_names_itself_and_only_what_exists(capsys):
     assert asked <= set(names())
     assert set(cautions()) <= {*names(), *NAMES}
     assert all(f"`{name}`: " in body for name in cautions())
-    for verb, options in (("diff", "--by-tree"), ("check", "--baseline --budget"), ("steps", "--per-step"), ("recipe", "--list")):
+    for verb, options in (
+        ("diff", "--by-tree"),
+        ("check", "--baseline --budget"),
+        ("steps", "--per-step"),
+        ("recipe", "--list"),
+    ):
         assert main([verb, "--help"]) == 0
         shown = capsys.readouterr().out
         assert all(option in shown for option in options.split())

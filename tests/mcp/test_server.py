@@ -88,7 +88,17 @@ def test_over_standard_input_and_output(mcp, folder, tmp_path):
 @pytest.fixture
 def over_http(folder, tmp_path):
     """The address of a server and the header that it wants; it has to leave nothing behind."""
-    command = [sys.executable, "-m", "alltrace.cli.main", "mcp", "--http", "0", str(folder), "--cache-dir", str(tmp_path / "cache")]
+    command = [
+        sys.executable,
+        "-m",
+        "alltrace.cli.main",
+        "mcp",
+        "--http",
+        "0",
+        str(folder),
+        "--cache-dir",
+        str(tmp_path / "cache"),
+    ]
     (tmp_path / "temporary").mkdir()
     environment = {**os.environ, "TMPDIR": str(tmp_path / "temporary")}
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as server:
@@ -119,7 +129,11 @@ def test_over_http_with_the_token_alone(mcp, over_http):
     anyio.run(ask)
     for wrong in ({}, {"Authorization": "Bearer wrong"}):
         assert httpx2.post(address, json={}, headers=wrong).status_code == 403
-    for foreign, status in (({"Host": "elsewhere.test"}, 421), ({"Origin": "http://127.0.0.1:1"}, 403), ({"Origin": "null"}, 403)):
+    for foreign, status in (
+        ({"Host": "elsewhere.test"}, 421),
+        ({"Origin": "http://127.0.0.1:1"}, 403),
+        ({"Origin": "null"}, 403),
+    ):
         assert httpx2.post(address, json={}, headers=headers | foreign).status_code == status
 
 
@@ -132,14 +146,30 @@ def test_a_thousand_bodies_over_http_break_nothing(mcp, over_http):
 
     address, headers = over_http
     draw = random.Random(5)
-    arguments = ["run", "path", "name", "options", "ranks", "steps", "limit", "offset", "query", "what", "run_a", "run_b", "term"]
+    arguments = [
+        "run",
+        "path",
+        "name",
+        "options",
+        "ranks",
+        "steps",
+        "limit",
+        "offset",
+        "query",
+        "what",
+        "run_a",
+        "run_b",
+        "term",
+    ]
     methods = ["tools/call"] * 8 + ["resources/read", "tools/list", "ping", "completion/complete", *HOSTILE]
 
     def message(turn):
         given = {name: draw.choice(["one", value(draw)]) for name in draw.sample(arguments, draw.randrange(6))}
         params = {"name": draw.choice([*NAMES, value(draw)]), "arguments": given}
         if draw.random() < 0.1:
-            params = draw.choice([value(draw), {"uri": value(draw)}, {"uri": f"alltrace://recipes/{draw.choice(HOSTILE)}"}])
+            params = draw.choice(
+                [value(draw), {"uri": value(draw)}, {"uri": f"alltrace://recipes/{draw.choice(HOSTILE)}"}]
+            )
         return {"jsonrpc": "2.0", "id": turn, "method": draw.choice(methods), "params": params}
 
     accepts = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}

@@ -54,7 +54,9 @@ def test_a_run_is_asked_and_answers_are_bounded(tools):
 def test_sql_has_its_fence(tools, tmp_path):
     assert tools.sql("one", "SELECT count(*) AS n FROM kernels")["rows"] == [{"n": 1201}]
     (tmp_path / "runs" / "secret.csv").write_text("a\n1\n")
-    with pytest.raises(UsageError):  # tests/recipes/questions/test_sql.py has all that is refused; each takes a process here
+    with pytest.raises(
+        UsageError
+    ):  # tests/recipes/questions/test_sql.py has all that is refused; each takes a process here
         tools.sql("one", f"SELECT * FROM '{tmp_path}/runs/secret.csv'")
 
 

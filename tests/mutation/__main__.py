@@ -22,15 +22,21 @@ from tests.mutation.places import CORE, PACKAGE, Place, all_places, changed_line
 def main(arguments: list[str] | None = None) -> int:
     """0 whatever survived, because a survivor may do the same; 3 where the places to draw from cannot be known."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutation", description=__doc__)
-    parser.add_argument("--limit", type=int, default=30, help="how many changes of Python, drawn at random (default: 30)")
+    parser.add_argument(
+        "--limit", type=int, default=30, help="how many changes of Python, drawn at random (default: 30)"
+    )
     parser.add_argument("--core", type=int, default=0, help=f"how many of the {len(CORE)} changes of compiled modules")
     parser.add_argument("--seed", type=int, default=1, help="which ones (default: 1)")
     parser.add_argument("--since", default="", help="draw from the lines that have changed since this commit")
-    parser.add_argument("--files", default="", help="of files whose names begin so, separated by commas: replay/,api.py")
+    parser.add_argument(
+        "--files", default="", help="of files whose names begin so, separated by commas: replay/,api.py"
+    )
     parser.add_argument("--mirror", action="store_true", help="only the tests that mirror the file; records nothing")
     parser.add_argument("--record", action="store_true", help="record anew which tests execute which line")
     parser.add_argument("--minutes", type=float, default=0.0, help="end after these minutes (default: no limit)")
-    parser.add_argument("--tests-seconds", type=float, default=60.0, help="most seconds of tests for a change (default: 60)")
+    parser.add_argument(
+        "--tests-seconds", type=float, default=60.0, help="most seconds of tests for a change (default: 60)"
+    )
     parser.add_argument("--jobs", type=int, default=2, help="how many at a time (default: 2)")
     chosen = parser.parse_args(arguments)
     try:
@@ -60,7 +66,9 @@ def _drawn(chosen: argparse.Namespace) -> list[Place]:
     ]
     draw = random.Random(chosen.seed)
     sample = [
-        p for pool, count in zip(pools, (chosen.limit, chosen.core), strict=True) for p in draw.sample(pool, min(count, len(pool)))
+        p
+        for pool, count in zip(pools, (chosen.limit, chosen.core), strict=True)
+        for p in draw.sample(pool, min(count, len(pool)))
     ]
     print(f"{len(sample)} of {sum(map(len, pools))} changes, seed {chosen.seed}", flush=True)
     return sample

@@ -164,7 +164,9 @@ def core_places() -> list[Place]:
     for file, old, new in CORE:
         source = (ROOT / PACKAGE / file).read_text(encoding="utf-8")
         if source.count(old) != 1:
-            raise ValueError(f"CORE in tests/mutation/places.py changes {old!r}, which {file} has {source.count(old)} times")
+            raise ValueError(
+                f"CORE in tests/mutation/places.py changes {old!r}, which {file} has {source.count(old)} times"
+            )
         start = source.index(old)
         changes.append(Place(file, source.count("\n", 0, start) + 1, start, old, new))
     return changes

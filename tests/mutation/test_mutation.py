@@ -60,7 +60,9 @@ def test_a_change_of_the_list_that_the_source_does_not_have_is_refused(monkeypat
 
 def test_lines_that_changed_since_a_commit(tmp_path):
     def git(*words):
-        subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", *words], cwd=tmp_path, check=True, capture_output=True)
+        subprocess.run(
+            ["git", "-c", "user.name=a", "-c", "user.email=a@b", *words], cwd=tmp_path, check=True, capture_output=True
+        )
 
     module = tmp_path / PACKAGE / "a" / "b.py"
     module.parent.mkdir(parents=True)
@@ -121,7 +123,10 @@ def test_tests_that_execute_a_line_judge_it_near_and_quick_ones_first(tmp_path, 
     monkeypatch.setattr(mirrors, "__defaults__", (tmp_path,))
     kept = Contexts(record)
     assert kept.of_line(module, 4) == {"tests/c/test_d.py::t"}  # of a statement, the first line is executed
-    assert kept.of_line(module, 2) == {"tests/c/test_d.py::t", "tests/c/test_d.py::u"}  # a fixture of one is that of its file
+    assert kept.of_line(module, 2) == {
+        "tests/c/test_d.py::t",
+        "tests/c/test_d.py::u",
+    }  # a fixture of one is that of its file
     assert kept.of_line(module, 5) == kept.of_line("a/new.py", 1) == set()
     assert chosen_tests(module, 4, kept, 60.0) == [f"{near}::quick", f"{near}::slow", "tests/c/test_d.py::t"]
     assert chosen_tests(module, 4, kept, 5.0) == [f"{near}::quick"]
@@ -171,5 +176,6 @@ def test_tests_that_do_not_end_are_ended(tree):
 def test_a_commit_that_is_not_there_is_said(capsys):
     assert main(["--since", "0" * 40]) == 3
     assert (
-        "what has changed since 0000000000000000000000000000000000000000 is not known: fatal: bad object" in capsys.readouterr().err
+        "what has changed since 0000000000000000000000000000000000000000 is not known: fatal: bad object"
+        in capsys.readouterr().err
     )

@@ -15,7 +15,12 @@ def test_cells_are_rounded_aligned_and_named_with_units():
     printed = [f"{v:.3f}" for v in round_printed(values, 3)]
     assert printed == [f"{v:.3f}" for v in values]
     assert printed == ["0.001", "0.002", "0.003", "12.345", "0.000", "0.001", "0.000", "30.720"]
-    cells = [Cell("Avg", "mean_time", ""), Cell("Bytes", "size", ""), Cell("Time", "share", ""), Cell("Name", "text", "")]
+    cells = [
+        Cell("Avg", "mean_time", ""),
+        Cell("Bytes", "size", ""),
+        Cell("Time", "share", ""),
+        Cell("Name", "text", ""),
+    ]
     assert [c.header for c in cells] == ["Avg (ns)", "Bytes (MB)", "Time (%)", "Name"]
     assert [c.answer_column().unit for c in cells] == ["ns", "MB", "%", None]
     assert [(c.field().metadata or {}).get(b"decimals") for c in cells] == [b"1", b"3", b"1", None]
@@ -23,7 +28,11 @@ def test_cells_are_rounded_aligned_and_named_with_units():
     assert launch_dims(x, y, z).to_pylist() == ["   4    1    1", "12345    2    3", None]
     totals = pa.chunked_array([pa.array([30, 10, 0])])
     assert shares(totals).to_pylist() == [75.0, 25.0, 0.0]
-    assert shares(totals, pa.chunked_array([pa.array([0, 0, 1])])).to_pylist() == [75.0, 25.0, None]  # of no time, as nsys
+    assert shares(totals, pa.chunked_array([pa.array([0, 0, 1])])).to_pylist() == [
+        75.0,
+        25.0,
+        None,
+    ]  # of no time, as nsys
     assert shares(pa.chunked_array([pa.array([0])])).to_pylist() == [None]
 
 

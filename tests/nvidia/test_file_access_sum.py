@@ -15,7 +15,15 @@ def test_calls_bytes_and_sizes(tmp_path):
         return {"start": start, "end": start + took, "name": name, "return_value": returned}
 
     ranks = {
-        0: {"osrt": [osrt("read", 10, 100), osrt("read", 20, 0), osrt("read", 30, -1), osrt("open64", 7, 3), osrt("poll", 99, 1)]},
+        0: {
+            "osrt": [
+                osrt("read", 10, 100),
+                osrt("read", 20, 0),
+                osrt("read", 30, -1),
+                osrt("open64", 7, 3),
+                osrt("poll", 99, 1),
+            ]
+        },
         1: {"osrt": [osrt("read", 40, 5000), osrt("pwrite64", 50, 4096)]},
     }
     answer = ask(make_run(tmp_path / "run", ranks), "file_access_sum")
@@ -39,7 +47,16 @@ def test_calls_bytes_and_sizes(tmp_path):
 
 
 def access(start, took, kind, path, size=0, **others):
-    return {"start": start, "end": start + took, "kind": kind, "file": path, "bytes": size, "access": 1, "name": kind, **others}
+    return {
+        "start": start,
+        "end": start + took,
+        "kind": kind,
+        "file": path,
+        "bytes": size,
+        "access": 1,
+        "name": kind,
+        **others,
+    }
 
 
 def named(tmp_path):
@@ -68,7 +85,18 @@ def cells(table, *titles):
 
 def test_files_by_name_those_with_most_bytes_first(tmp_path):
     answer = ask(named(tmp_path), "file_access_sum")
-    titles = ("Path", "Pattern", "Ranks", "Reads", "Writes", "Opens", "Closes", "Bytes Read", "Bytes Written", "Avg Read Size")
+    titles = (
+        "Path",
+        "Pattern",
+        "Ranks",
+        "Reads",
+        "Writes",
+        "Opens",
+        "Closes",
+        "Bytes Read",
+        "Bytes Written",
+        "Avg Read Size",
+    )
     assert cells(answer.further["file_access"], *titles) == [
         ("/data/a", "read-only", 2, 3, 0, 1, 1, 9000, 0, 3000.0),
         ("/out/b", "mixed", 1, 1, 1, 0, 0, 0, 5000, 0.0),
@@ -142,10 +170,15 @@ def test_a_report_with_accesses_to_files(tmp_path, whole_ids):
             )
     run = alltrace.open(tmp_path / "reports", cache_dir=tmp_path / "cache")
     assert [r.rows["file_accesses"] for r in run.ranks] == [3, 3]
-    assert set(run.rank(0).texts(run.rank(0).table("file_accesses", ["name"]).column("name")).to_pylist()) == {"pread64", "open64"}
+    assert set(run.rank(0).texts(run.rank(0).table("file_accesses", ["name"]).column("name")).to_pylist()) == {
+        "pread64",
+        "open64",
+    }
     answer = ask(run, "file_access_sum", {"per_nvtx": True})
     titles = ("Path", "Pattern", "Ranks", "Reads", "Opens", "Closes", "Bytes Read", "Total Time")
     assert cells(answer.further["file_access"], *titles) == [("/data/shard", "read-only", 2, 2, 2, 2, 8193, 82)]
-    ranges = {r["Range"]: (r["Reads"], r["Closes"], r["Bytes Read"]) for r in answer.further["range_access"].table.to_pylist()}
+    ranges = {
+        r["Range"]: (r["Reads"], r["Closes"], r["Bytes Read"]) for r in answer.further["range_access"].table.to_pylist()
+    }
     assert (ranges["step 1"][0], ranges["step 1"][2]) == (2, 8193)
     assert sum(closes for _, closes, _ in ranges.values()) == 2

@@ -88,7 +88,9 @@ def test_a_range_that_was_pushed_holds_rows_of_its_thread_and_one_that_was_start
 def test_what_ran_on_the_gpu_passes_by_its_time_whichever_thread_called_for_it(tmp_path):
     tables = {
         "ranges": [push(0, 100, "step")],
-        "collectives": [{"start": 50 + t, "end": 60 + t, "api_start": t, "api_end": t + 1, "thread": t} for t in (0, 1)],
+        "collectives": [
+            {"start": 50 + t, "end": 60 + t, "api_start": t, "api_end": t + 1, "thread": t} for t in (0, 1)
+        ],
         "threads": [{"thread": t, "process": 0, "tid": 4001 + t, "name": "main"} for t in (0, 1)],
     }
     assert starts(make_run(tmp_path / "run", {0: tables}), "collectives", filter_nvtx="step") == [50, 51]

@@ -33,7 +33,9 @@ def test_the_slow_rank_is_found_and_times_choose_instances(run):
     assert sum(r["Times Last"] for r in heat) == len(set(members.column("instance").to_pylist()))
     start, end = run.in_session_time().span_ns
     half = (start + end) // 2
-    parts = [ask(run, "nccl_straggler", {"filter_time": t}).table.column("Operations") for t in (f"/{half}", f"{half}/")]
+    parts = [
+        ask(run, "nccl_straggler", {"filter_time": t}).table.column("Operations") for t in (f"/{half}", f"{half}/")
+    ]
     whole = sum(ask(run, "nccl_straggler").table.column("Operations").to_pylist())
     # an instance that spans the middle is in both
     assert whole <= sum(sum(p.to_pylist()) for p in parts) <= whole + 4
@@ -55,7 +57,17 @@ def test_lateness_of_each_rank(tmp_path):
         ]  # fmt: skip
 
     run = make_run(tmp_path / "run", {rank: {"collectives": rows(rank)} for rank in (0, 1)})
-    titles = ("Communicator", "Rank", "Operations", "Times Last", "Last", "Caused Wait", "Late Avg", "Late Med", "Late Max")
+    titles = (
+        "Communicator",
+        "Rank",
+        "Operations",
+        "Times Last",
+        "Last",
+        "Caused Wait",
+        "Late Avg",
+        "Late Med",
+        "Late Max",
+    )
     assert [tuple(r[t] for t in titles) for r in ask(run, "nccl_straggler").table.to_pylist()] == [
         ("c0", 1, 4, 3, 75.0, 60 * us, 15.0 * us, 15.0 * us, 30 * us),
         ("c0", 0, 4, 1, 25.0, 40 * us, 10.0 * us, 0.0, 40 * us),
@@ -65,7 +77,10 @@ def test_lateness_of_each_rank(tmp_path):
 def by_hand(kernels, of):
     """For each kernel the time of it in which another one of the class runs, ns by ns."""
     return [
-        sum(any(o["start"] <= t < o["end"] for o in kernels if o is not k and o["kind"] == of) for t in range(k["start"], k["end"]))
+        sum(
+            any(o["start"] <= t < o["end"] for o in kernels if o is not k and o["kind"] == of)
+            for t in range(k["start"], k["end"])
+        )
         for k in kernels
     ]
 
@@ -80,7 +95,9 @@ def test_each_kernel_against_a_count_of_its_moments(seed, tmp_path):
     kernels.sort(key=lambda k: (k["start"], k["end"], k["name"]))
     other = [kernel(0, 300, device=1), collective(0, 300, device=1)]
     devices = [{"device": d, "ordinal": d, "uuid": f"GPU-{d}", "name": "H200"} for d in (0, 1)]
-    answer = ask(make_run(tmp_path / "run", {0: {"kernels": [*kernels, *other], "devices": devices}}), "nccl_gpu_overlap_trace")
+    answer = ask(
+        make_run(tmp_path / "run", {0: {"kernels": [*kernels, *other], "devices": devices}}), "nccl_gpu_overlap_trace"
+    )
     rows = [r for r in answer.further["rank_trace"].table.to_pylist() if r["DeviceID"] == 0]
     wanted = sorted(
         (
@@ -91,7 +108,10 @@ def test_each_kernel_against_a_count_of_its_moments(seed, tmp_path):
         )
         for k, *both in zip(kernels, by_hand(kernels, "collective"), by_hand(kernels, "compute"), strict=True)
     )
-    assert sorted((r["Start"], r["End"], r["Name"], r["Communication Overlap"], r["Compute Overlap"]) for r in rows) == wanted
+    assert (
+        sorted((r["Start"], r["End"], r["Name"], r["Communication Overlap"], r["Compute Overlap"]) for r in rows)
+        == wanted
+    )
 
 
 def test_names_are_weighted_by_duration_over_ranks(tmp_path):
@@ -104,7 +124,8 @@ def test_names_are_weighted_by_duration_over_ranks(tmp_path):
 def run_of(tmp_path):
     lengths = {0: (10, 20, 20, 49), 1: (30,)}
     return make_run(
-        tmp_path / "run", {r: {"kernels": [kernel(100 * i, 100 * i + n) for i, n in enumerate(ns)]} for r, ns in lengths.items()}
+        tmp_path / "run",
+        {r: {"kernels": [kernel(100 * i, 100 * i + n) for i, n in enumerate(ns)]} for r, ns in lengths.items()},
     )
 
 
@@ -118,12 +139,19 @@ def test_frequencies_percentiles_and_bins_of_a_histogram(tmp_path):
         (40, 50, 1, 20.0, 100.0),
     ]
     of_rank = answer.further["rank_histogram"].table.to_pylist()
-    assert [(r["Rank"], r["Frequency"], r["Cumulative"]) for r in of_rank[3:6]] == [(0, 1, 100.0), (1, 0, 0.0), (1, 0, 0.0)]
+    assert [(r["Rank"], r["Frequency"], r["Cumulative"]) for r in of_rank[3:6]] == [
+        (0, 1, 100.0),
+        (1, 0, 0.0),
+        (1, 0, 0.0),
+    ]
     marks = {r["Percentile"]: r["Duration"] for r in answer.further["percentiles"].table.to_pylist()}
     assert (marks[1], marks[25], marks[50], marks[75], marks[90], marks[100]) == (10, 20, 20, 30, 49, 49)
     run = run_of(tmp_path / "2")
     assert ask(run, "cuda_gpu_kern_hist", {"bins": 1000}).table.num_rows == 40
-    assert ask(run, "cuda_gpu_kern_hist", {"name": "gemm_kernel", "base": True}).table.column("Frequency").to_pylist()[0] == 1
+    assert (
+        ask(run, "cuda_gpu_kern_hist", {"name": "gemm_kernel", "base": True}).table.column("Frequency").to_pylist()[0]
+        == 1
+    )
     assert ask(run, "cuda_gpu_kern_hist", {"name": "a/b"}).notes == ("no rank has a kernel called 'a/b'",)
     with pytest.raises(UsageError, match="--bins"):
         ask(run, "cuda_gpu_kern_hist", {"bins": 0})

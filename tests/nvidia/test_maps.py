@@ -46,7 +46,9 @@ def test_kernels_count_once_each_moment_in_the_bin_that_they_begin_in(tmp_path):
         {"Duration": 50, "Kernel": 70.0, "PID": 4000, "Device ID": 0, "File": "rank0"},
     ]
     assert cells(ask(run, "cuda_gpu_time_util_map", {"bins": 2, "cumulative": True}), "Kernel") == [(150.0,), (70.0,)]
-    run = make_run(tmp_path / "2" / "run", {0: {"kernels": [kernel(0, 50), kernel(100, 150)], "copies": [copy(150, 200)]}})
+    run = make_run(
+        tmp_path / "2" / "run", {0: {"kernels": [kernel(0, 50), kernel(100, 150)], "copies": [copy(150, 200)]}}
+    )
     assert cells(ask(run, "cuda_gpu_time_util_map", {"bins": 2}), "Duration", "Kernel") == [(0, 50.0), (100, 50.0)]
 
 
@@ -97,7 +99,9 @@ def test_kernels_and_calls_of_a_process(name, table, word, tmp_path):
 
 
 def test_a_rank_with_calls_alone_is_answered(tmp_path):
-    answer = ask(make_run(tmp_path / "run", {0: {"mpi": [mpi(0, 10), mpi(30, 40)]}}), "mpi_gpu_time_util_map", {"bins": 2})
+    answer = ask(
+        make_run(tmp_path / "run", {0: {"mpi": [mpi(0, 10), mpi(30, 40)]}}), "mpi_gpu_time_util_map", {"bins": 2}
+    )
     assert cells(answer, "Kernel", "MPI") == [(0.0, 50.0), (0.0, 50.0)]
 
 
@@ -138,7 +142,8 @@ def test_several_hosts_are_laid_on_one_clock_and_the_answer_says_so(two_hosts, t
     run = alltrace.open(two_hosts, cache_dir=tmp_path)
     answer = ask(run, "cuda_gpu_time_util_map", {"bins": 40})
     assert any(
-        note.startswith("the times of 2 hosts are on one clock, determined from shared collectives") for note in answer.notes
+        note.startswith("the times of 2 hosts are on one clock, determined from shared collectives")
+        for note in answer.notes
     )
     busy = {}
     for row in answer.table.to_pylist():

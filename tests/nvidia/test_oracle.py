@@ -142,7 +142,9 @@ def check_json(spec: str, table: Any, theirs: str) -> None:
         assert [v for v in wanted[0].values() if v] == []
         return
     key = order_key(spec, list(table.column_names))
-    assert [key([str(v) for v in row.values()]) for row in mine] == [key([str(v) for v in row.values()]) for row in wanted]
+    assert [key([str(v) for v in row.values()]) for row in mine] == [
+        key([str(v) for v in row.values()]) for row in wanted
+    ]
     assert Counter(json.dumps(row) for row in mine) == Counter(json.dumps(row) for row in wanted)
 
 
@@ -213,7 +215,19 @@ CREATE TABLE CUDA_UM_CPU_PAGE_FAULT_EVENTS (start INTEGER, globalPid INTEGER, ad
 CREATE TABLE CUDA_UM_GPU_PAGE_FAULT_EVENTS (start INTEGER, end INTEGER, globalPid INTEGER, deviceId INTEGER, address INTEGER,
   numberOfPageFaults INTEGER, faultAccessType INTEGER);
 """
-NAMES = ("m", "B", "a<int>", "Z", "k, l", "f", "cudaLaunchKernel_v7000", "cudaMemcpy_v3020", "cudaMemcpy", "main+0x10", "cuInit_v2")
+NAMES = (
+    "m",
+    "B",
+    "a<int>",
+    "Z",
+    "k, l",
+    "f",
+    "cudaLaunchKernel_v7000",
+    "cudaMemcpy_v3020",
+    "cudaMemcpy",
+    "main+0x10",
+    "cuInit_v2",
+)
 
 
 def handmade(path: Path) -> None:
@@ -260,7 +274,15 @@ def handmade(path: Path) -> None:
             kind = rng.choice((1, 11, 12, 13))
             start = 40_000 + 100 * i
             address = None if kind == 1 else base + 4096 * rng.randrange(8)
-            row = (start, start + rng.choice((7, 11, 90)), i, process, rng.choice((500, 4096, 2_097_152)), kind, address)
+            row = (
+                start,
+                start + rng.choice((7, 11, 90)),
+                i,
+                process,
+                rng.choice((500, 4096, 2_097_152)),
+                kind,
+                address,
+            )
             database.execute("INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY VALUES (?, ?, 0, 1, 7, ?, ?, ?, ?, 4, 4, ?)", row)
             page = base + 4096 * rng.randrange(14)
             row = (start, process, page, rng.choice((3, 9, 9)))

@@ -59,7 +59,8 @@ def sample(database: sqlite3.Connection, end: int) -> int:
     """Add samples up to the end of the capture; returns the time of the first."""
     (first,) = database.execute("SELECT min(start) FROM CUPTI_ACTIVITY_KIND_RUNTIME").fetchone()
     database.executemany(
-        "INSERT INTO TARGET_INFO_GPU_METRICS VALUES (?, ?, '', ?, ?)", [(GPU_TYPE, GPU_TYPE, n, m) for n, m in enumerate(METRICS)]
+        "INSERT INTO TARGET_INFO_GPU_METRICS VALUES (?, ?, '', ?, ?)",
+        [(GPU_TYPE, GPU_TYPE, n, m) for n, m in enumerate(METRICS)],
     )
     for i, time in enumerate(range(first, end - 200_000, 100_000)):
         values = dict(zip(METRICS, ((i * 7) % 101, (i * 3) % 101, (i * i) % 101), strict=True))
@@ -93,7 +94,9 @@ def simulated(nsys: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
 def test_every_whole_bin_of_a_simulated_rank(question: str, simulated: Any) -> None:
     run, _, end, theirs = simulated
     recipe = QUESTIONS[question][0]
-    answer = ask(run, recipe, {"bins": BINS, "start": 0, "end": end} | ({"cumulative": True} if question == "cumulative" else {}))
+    answer = ask(
+        run, recipe, {"bins": BINS, "start": 0, "end": end} | ({"cumulative": True} if question == "cumulative" else {})
+    )
     wanted = {(r["Duration"], r["PID"]): r for r in theirs[question]["analysis"].to_pylist()}
     rows = answer.table.to_pylist()
     assert {r["File"] for r in rows} == {r["File"] for r in wanted.values()}
@@ -114,7 +117,9 @@ def test_every_whole_bin_of_a_simulated_rank(question: str, simulated: Any) -> N
     assert compared >= 60 * len(titles)
 
 
-def whole_bins(sampled: int, end: int, rows: list[dict[str, Any]], theirs: Any) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+def whole_bins(
+    sampled: int, end: int, rows: list[dict[str, Any]], theirs: Any
+) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     """Our rows and theirs of the bins that hold samples all along."""
     wanted = {r["Duration"]: r for r in theirs.to_pylist()}
     length = rows[1]["Duration"] - rows[0]["Duration"]

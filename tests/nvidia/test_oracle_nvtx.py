@@ -45,7 +45,10 @@ WITH_OTHERS = {
 
 def theirs(nsys: Path, report: str, file: Path, form: str = "csv") -> str:
     done = subprocess.run(
-        [nsys, "stats", "-q", "-r", report, "--format", form, "-o", "-", file], capture_output=True, text=True, check=False
+        [nsys, "stats", "-q", "-r", report, "--format", form, "-o", "-", file],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip("\n")
@@ -66,7 +69,9 @@ def fed_by(name: str) -> list[str]:
 
 
 @pytest.fixture(scope="module", params=sorted({*WITH_NVTX, *(n for names in WITH_OTHERS.values() for n in names)}))
-def asked(request: Any, corpus: Path, nsys: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
+def asked(
+    request: Any, corpus: Path, nsys: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, dict[str, str]]:
     """The run made of a real export, and what nsys says of it, by report."""
     folder = tmp_path_factory.mktemp("asked")
     file = folder / f"{request.param}.sqlite"
@@ -112,12 +117,8 @@ NVTX = (
     "start INTEGER, end INTEGER, eventType INTEGER, text TEXT, textId INTEGER, globalTid INTEGER, "
     "endGlobalTid INTEGER, domainId INTEGER"
 )
-KERNEL = (
-    "start INTEGER, end INTEGER, deviceId INTEGER, contextId INTEGER, streamId INTEGER, correlationId INTEGER, globalPid INTEGER"
-)
-CALL = (
-    "start INTEGER, end INTEGER, eventClass INTEGER, globalTid INTEGER, correlationId INTEGER, nameId INTEGER, returnValue INTEGER"
-)
+KERNEL = "start INTEGER, end INTEGER, deviceId INTEGER, contextId INTEGER, streamId INTEGER, correlationId INTEGER, globalPid INTEGER"
+CALL = "start INTEGER, end INTEGER, eventClass INTEGER, globalTid INTEGER, correlationId INTEGER, nameId INTEGER, returnValue INTEGER"
 
 
 def random_report(path: Path, seed: int) -> None:
@@ -152,7 +153,16 @@ def random_report(path: Path, seed: int) -> None:
         begin = rng.randrange(1000, 5000)
         call = (start, start + rng.choice((0, 1, 300, 700, 900, 30_000)), 0, thread, i, 1, 0)
         db.execute("INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (?, ?, ?, ?, ?, ?, ?)", call)
-        kernel = (begin, begin + rng.randrange(1, 90), 0, 1, 7, i, process, *(rng.randrange(1, 4) + k for k in (0, 3, 6)))
+        kernel = (
+            begin,
+            begin + rng.randrange(1, 90),
+            0,
+            1,
+            7,
+            i,
+            process,
+            *(rng.randrange(1, 4) + k for k in (0, 3, 6)),
+        )
         db.execute("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", kernel)
     db.commit()
     db.close()
@@ -184,7 +194,9 @@ def test_network_congestion(nsys: Path, tmp_path: Path) -> None:
     db.execute("INSERT INTO ENUM_NET_DEVICE_ID VALUES (1, 'x', 'Model 1')")
     metrics = [(1, 0, "IB: Bytes sent"), (1, 1, "IB: Send waits"), (2, 0, "IB: Send waits")]
     db.executemany("INSERT INTO TARGET_INFO_NETWORK_METRICS VALUES (?, ?, ?)", metrics)
-    db.executemany("INSERT INTO TARGET_INFO_NIC_INFO VALUES (?, ?, ?, ?)", [(0x1234567890ABCDEF, 3, "a", 1), (-5, 4, "b", 1)])
+    db.executemany(
+        "INSERT INTO TARGET_INFO_NIC_INFO VALUES (?, ?, ?, ?)", [(0x1234567890ABCDEF, 3, "a", 1), (-5, 4, "b", 1)]
+    )
     db.executemany("INSERT INTO NIC_ID_MAP VALUES (?, ?)", [(3, 1003), (4, 1004)])
     samples = [
         (100, 200, 1003, 1, 1, 20000),
@@ -194,7 +206,8 @@ def test_network_congestion(nsys: Path, tmp_path: Path) -> None:
     ]
     db.executemany("INSERT INTO NET_NIC_METRIC VALUES (?, ?, ?, ?, ?, ?)", samples)
     db.executemany(
-        "INSERT INTO NET_IB_SWITCH_METRIC VALUES (?, ?, ?, ?, ?, ?)", [(150, 250, 0xABC, 2, 0, 50000), (250, 350, -7, 2, 0, 60000)]
+        "INSERT INTO NET_IB_SWITCH_METRIC VALUES (?, ?, ?, ?, ?, ?)",
+        [(150, 250, 0xABC, 2, 0, 50000), (250, 350, -7, 2, 0, 60000)],
     )
     db.commit()
     db.close()

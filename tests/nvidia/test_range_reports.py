@@ -100,21 +100,36 @@ def test_ranges_of_one_place_nest_as_they_were_pushed(tmp_path: Path) -> None:
 
 def test_a_range_without_a_name_has_none_in_the_tree(tmp_path: Path) -> None:
     rows = asked(
-        tmp_path, "nvtx_pushpop_trace", {"NVTX_EVENTS": [pushpop(0, 9, "outer"), pushpop(1, 8, None), pushpop(2, 3, "leaf")]}
+        tmp_path,
+        "nvtx_pushpop_trace",
+        {"NVTX_EVENTS": [pushpop(0, 9, "outer"), pushpop(1, 8, None), pushpop(2, 3, "leaf")]},
     )
     assert column(rows, "Name", "NameTree") == [("outer", "outer"), (None, None), ("leaf", "----leaf")]
 
 
 def test_an_open_range_is_around_what_follows(tmp_path: Path) -> None:
-    events = [pushpop(10, None, "open"), pushpop(20, 30, "x"), pushpop(40, 70, "y"), (45, None, 34, "mark", MAIN, None, 0)]
+    events = [
+        pushpop(10, None, "open"),
+        pushpop(20, 30, "x"),
+        pushpop(40, 70, "y"),
+        (45, None, 34, "mark", MAIN, None, 0),
+    ]
     rows = asked(tmp_path, "nvtx_pushpop_trace", {"NVTX_EVENTS": events})
-    assert column(rows, "Name", "End (ns)", "Lvl", "DurChild (ns)") == [("open", 70, 0, 40), ("x", 30, 1, 0), ("y", 70, 1, 0)]
+    assert column(rows, "Name", "End (ns)", "Lvl", "DurChild (ns)") == [
+        ("open", 70, 0, 40),
+        ("x", 30, 1, 0),
+        ("y", 70, 1, 0),
+    ]
 
 
 def test_an_open_range_that_starts_after_all_others_ended(tmp_path: Path) -> None:
     events = [pushpop(10, 30, "whole"), pushpop(50, None, "open"), pushpop(80, None, "last")]
     rows = asked(tmp_path, "nvtx_pushpop_trace", {"NVTX_EVENTS": events})
-    assert column(rows, "NameTree", "End (ns)", "DurNonChild (ns)") == [("whole", 30, 20), ("open", 80, 30), ("--last", 80, 0)]
+    assert column(rows, "NameTree", "End (ns)", "DurNonChild (ns)") == [
+        ("whole", 30, 20),
+        ("open", 80, 30),
+        ("--last", 80, 0),
+    ]
     (tmp_path / "gpu").mkdir()
     calls, kernels = [(60, 61, MAIN, 1, 3)], [(1000, 1010, 0, 7, 1, PROCESS, 1, 2)]
     work = {"CUPTI_ACTIVITY_KIND_KERNEL": kernels, "CUPTI_ACTIVITY_KIND_RUNTIME": calls}
@@ -123,7 +138,9 @@ def test_an_open_range_that_starts_after_all_others_ended(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("report", ["nvtx_pushpop_trace", "nvtx_gpu_proj_trace"])
-def test_stacks_of_more_text_than_a_string_array_holds(report: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stacks_of_more_text_than_a_string_array_holds(
+    report: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rows = asked(tmp_path, report, gpu_work())
     monkeypatch.setattr("alltrace.nvidia.cells._MOST_TEXT", 8)
     answer = ask(Run(tmp_path / "run"), find_report(report))
@@ -151,7 +168,10 @@ def test_work_outside_of_ranges_is_counted_in_little_memory() -> None:
 
 def test_range_numbers_of_two_reports_do_not_clash(tmp_path: Path) -> None:
     for rank in (0, 1):
-        rows = {"NVTX_EVENTS": [pushpop(10 + rank, 100, "outer"), pushpop(20 + rank, 30, "leaf")], "MPI_RANKS": [(MAIN, rank)]}
+        rows = {
+            "NVTX_EVENTS": [pushpop(10 + rank, 100, "outer"), pushpop(20 + rank, 30, "leaf")],
+            "MPI_RANKS": [(MAIN, rank)],
+        }
         made(tmp_path / f"r{rank}.sqlite", rows)
     import_reports([str(tmp_path / f"r{rank}.sqlite") for rank in (0, 1)], tmp_path / "run", jobs=1)
     table = ask(Run(tmp_path / "run"), find_report("nvtx_pushpop_trace")).table
@@ -262,7 +282,16 @@ def mpi() -> dict[str, list[tuple[Any, ...]]]:
 
 def test_mpi_trace_shows_what_was_recorded(tmp_path: Path) -> None:
     rows = asked(tmp_path, "mpi_event_trace", mpi())
-    titles = ("Event", "Duration (ns)", "Rank", "PeerRank", "RootRank", "Size (MB)", "CollSendSize (MB)", "CollRecvSize (MB)")
+    titles = (
+        "Event",
+        "Duration (ns)",
+        "Rank",
+        "PeerRank",
+        "RootRank",
+        "Size (MB)",
+        "CollSendSize (MB)",
+        "CollRecvSize (MB)",
+    )
     assert column(rows, *titles) == [
         ("MPI_Sendrecv", 0, 3, 1, None, 2.0, None, None),
         ("MPI_Sendrecv", 20, 3, 2, None, 1.0, None, None),
@@ -291,7 +320,12 @@ RANGES = [
     {"start": start, "end": end, "name": name, "kind": "pushpop"}
     for start, end, name in ((0, 100, "step"), (200, 350, "step"), (220, 300, "inner"), (400, 420, "step"))
 ]
-LAUNCHES = [(10, 1000, 1010), (210, 1100, 1120), (230, 1150, 1200), (405, 1300, 1340)]  # when called; the kernel's start and end
+LAUNCHES = [
+    (10, 1000, 1010),
+    (210, 1100, 1120),
+    (230, 1150, 1200),
+    (405, 1300, 1340),
+]  # when called; the kernel's start and end
 
 
 def made_projected(folder):

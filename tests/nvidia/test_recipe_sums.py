@@ -56,7 +56,9 @@ def test_projected_ranges_reach_from_the_first_start_to_the_last_end(tmp_path):
     # filters choose among the work, and leave ranges and calls whole
     assert sums(run, "nvtx_gpu_proj_sum", end=110) == {"ncclAllReduce": (1, 10), "step": (1, 10)}
     trace = ask(run, "nvtx_gpu_proj_trace").table.to_pylist()
-    assert [(r["Name"], r["Projected Start"], r["Projected Duration"], r["NumGPUOps"], r["Lvl"], r["File"]) for r in trace] == [
+    assert [
+        (r["Name"], r["Projected Start"], r["Projected Duration"], r["NumGPUOps"], r["Lvl"], r["File"]) for r in trace
+    ] == [
         ("step", 100, 200, 4, 0, "rank0"),
         ("NCCL:ncclAllReduce", 100, 150, 2, 1, "rank0"),
         ("open", 280, 20, 2, 1, "rank0"),
@@ -101,7 +103,10 @@ def test_communicators_add_up_and_filters_let_operations_pass(runs):
 
 
 def spans(name, *lengths, **others):
-    return [{"start": 1000 * i, "end": 1000 * i + n, "name": name, "kind": "pushpop", **others} for i, n in enumerate(lengths)]
+    return [
+        {"start": 1000 * i, "end": 1000 * i + n, "name": name, "kind": "pushpop", **others}
+        for i, n in enumerate(lengths)
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +115,10 @@ def answer(tmp_path_factory):
         0: [*spans("a", 10, 20, 40), *spans("b", 7), *spans("c", 0), {"start": 5, "name": "d", "kind": "pushpop"}],
         3: [*spans("a", 100), *spans("a", 1, domain="NCCL"), *spans("n", 3, domain="NCCL"), *spans("b", 9)],
     }
-    return ask(make_run(tmp_path_factory.mktemp("nvtx") / "run", {r: {"ranges": rows} for r, rows in ranks.items()}), "nvtx_sum")
+    return ask(
+        make_run(tmp_path_factory.mktemp("nvtx") / "run", {r: {"ranges": rows} for r, rows in ranks.items()}),
+        "nvtx_sum",
+    )
 
 
 def test_statistics_over_all_ranks_and_of_each(answer):

@@ -53,7 +53,15 @@ def kernel(start: int, end: int, correlation: int, **more: Any) -> dict[str, Any
 
 
 def call(start: int, end: int, correlation: int, name: int = 3) -> dict[str, Any]:
-    return {"start": start, "end": end, "process": 0, "thread": 0, "correlation": correlation, "name": name, "return_value": 0}
+    return {
+        "start": start,
+        "end": end,
+        "process": 0,
+        "thread": 0,
+        "correlation": correlation,
+        "name": name,
+        "return_value": 0,
+    }
 
 
 DICTIONARIES: dict[str, list[dict[str, Any]]] = {
@@ -67,7 +75,15 @@ FIRST = FakeRank(
     api=[call(10, 60, 1), call(150, 210, 2), call(300, 400, 3, 7)],
     ranges=[{"start": 0, "end": 100, "thread": 0, "name": 4, "kind": "pushpop"}],
     copies=[
-        {"start": 500, "end": 700, "kind": "HtoD", "bytes": 2_000_000, "src_kind": "pinned", "dst_kind": "device", "device": 0},
+        {
+            "start": 500,
+            "end": 700,
+            "kind": "HtoD",
+            "bytes": 2_000_000,
+            "src_kind": "pinned",
+            "dst_kind": "device",
+            "device": 0,
+        },
         {"start": 450, "end": 460, "kind": "memset", "bytes": 500, "dst_kind": "device", "device": 0},
     ],
     **DICTIONARIES,
@@ -157,7 +173,14 @@ def test_calls_and_gpu_work_in_order_of_all_ranks():
 
 def test_launches_one_by_one_and_by_process():
     rows = ask("cuda_kern_exec_trace", FIRST, SECOND)
-    phases = ("API Start (ns)", "API Dur (ns)", "Queue Start (ns)", "Queue Dur (ns)", "Kernel Start (ns)", "Total Dur (ns)")
+    phases = (
+        "API Start (ns)",
+        "API Dur (ns)",
+        "Queue Start (ns)",
+        "Queue Dur (ns)",
+        "Kernel Start (ns)",
+        "Total Dur (ns)",
+    )
     assert [tuple(r[p] for p in phases) for r in rows] == [
         (10, 50, 60, 40, 100, 100),
         (20, 100, 120, 0, 120, 120),
@@ -171,7 +194,13 @@ def test_launches_one_by_one_and_by_process():
     ]
     late = FakeRank(0, kernels=[kernel(20, 30, 1)], api=[call(10, 60, 1)], **DICTIONARIES)
     row = ask("cuda_kern_exec_sum", late)[0]
-    assert (row["QCount"], row["QAvg (ns)"], row["QMin (ns)"], row["QStdDev (ns)"], row["TMax (ns)"]) == (0, None, None, 0.0, 50)
+    assert (row["QCount"], row["QAvg (ns)"], row["QMin (ns)"], row["QStdDev (ns)"], row["TMax (ns)"]) == (
+        0,
+        None,
+        None,
+        0.0,
+        50,
+    )
 
 
 def test_a_kernel_counts_for_each_call_with_its_correlation_id() -> None:
@@ -191,7 +220,12 @@ def test_a_kernel_counts_for_each_call_with_its_correlation_id() -> None:
 
 def unified(rank: int) -> FakeRank:
     base = 0x7F0000000000
-    moved = [("UvmHtoD", 4096, 7, base), ("UvmDtoH", 500, 4, base), ("UvmDtoD", 9999, 1, base), ("UvmHtoD", 100, 10, base + 1)]
+    moved = [
+        ("UvmHtoD", 4096, 7, base),
+        ("UvmDtoH", 500, 4, base),
+        ("UvmDtoD", 9999, 1, base),
+        ("UvmHtoD", 100, 10, base + 1),
+    ]
     copies = [{"start": 0, "end": took, "kind": kind, "bytes": size, "address": at} for kind, size, took, at in moved]
     faults = [
         {"start": 0, "kind": "cpu", "address": base + 2, "source": 8},
@@ -214,7 +248,9 @@ def test_unified_memory() -> None:
     assert [tuple(r.values()) for r in ask("um_total_sum", unified(0), unified(1))] == [
         (0.008, 0.001, 2, 60, "0x7F0000000000", "0x7F0000000003")
     ]
-    assert ask("um_cpu_page_faults_sum", unified(0), unified(1)) == [{"CPU Page Faults": 2, "CPU Instruction Address": "x.c:1"}]
+    assert ask("um_cpu_page_faults_sum", unified(0), unified(1)) == [
+        {"CPU Page Faults": 2, "CPU Instruction Address": "x.c:1"}
+    ]
     assert ask("um_total_sum", FIRST) == []
 
 

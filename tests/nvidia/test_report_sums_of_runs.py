@@ -91,7 +91,9 @@ def test_phases_of_each_launch_and_their_statistics(run):
 
 def test_sizes_of_copies(tmp_path):
     copies = [copy(10 * mb, 10 * mb + 5, bytes=mb * 1_000_000) for mb in (4, 1, 9, 2)]
-    rows = ask(make_run(tmp_path / "run", {0: {"copies": copies}}), find_report("cuda_gpu_mem_size_sum")).table.to_pylist()
+    rows = ask(
+        make_run(tmp_path / "run", {0: {"copies": copies}}), find_report("cuda_gpu_mem_size_sum")
+    ).table.to_pylist()
     assert rows == [
         {
             "Total (MB)": 16.0, "Count": 4, "Avg (MB)": 4.0, "Med (MB)": 3.0, "Min (MB)": 1.0, "Max (MB)": 9.0,
@@ -134,7 +136,10 @@ LOW, HIGH = 0x7F0000000000, 0x7F0000001000
 @pytest.fixture
 def run_unified(tmp_path):
     moved = [("UvmHtoD", 2_000_000, 1000, LOW), ("UvmHtoD", 1_000_000, 1000, LOW), ("UvmDtoH", 500_000, 500, HIGH)]
-    copies = [copy(10_000 * n, 10_000 * n + took, kind, bytes=size, address=at) for n, (kind, size, took, at) in enumerate(moved)]
+    copies = [
+        copy(10_000 * n, 10_000 * n + took, kind, bytes=size, address=at)
+        for n, (kind, size, took, at) in enumerate(moved)
+    ]
     faults = [
         {"start": 5, "kind": "cpu", "address": HIGH},
         {"start": 6, "kind": "cpu", "address": HIGH},

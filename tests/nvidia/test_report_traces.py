@@ -19,7 +19,9 @@ def test_samples_above_the_threshold(tmp_path, threshold, shown):
         sample(2000, 10_001.9, guid=-1, model="ConnectX-7"),
         sample(4000, 99_999.0, "IB: Bytes sent", guid=-1, model="ConnectX-7"),
     ]
-    run = make_run(tmp_path / "run", {0: {"nic_metrics": adapter, "switch_metrics": [sample(3000, 20_000.0, guid=0x1F)]}})
+    run = make_run(
+        tmp_path / "run", {0: {"nic_metrics": adapter, "switch_metrics": [sample(3000, 20_000.0, guid=0x1F)]}}
+    )
     rows = ask(run, find_report("network_congestion"), threshold).table.to_pylist()
     assert [r["Start (ns)"] for r in rows] == shown
     assert rows[-2:] == [

@@ -6,7 +6,13 @@ from alltrace.trace.errors import UsageError
 
 
 def call(start, correlation, name, end=None, **others):
-    return {"start": start, "end": start + 5 if end is None else end, "name": name, "correlation": correlation, **others}
+    return {
+        "start": start,
+        "end": start + 5 if end is None else end,
+        "name": name,
+        "correlation": correlation,
+        **others,
+    }
 
 
 def rows(tmp_path, recipe, tables, **options):
@@ -40,7 +46,10 @@ def test_asynchronous_copies_of_pageable_memory(tmp_path):
 
 
 def test_synchronous_copies_and_fills_count_once_and_in_their_process(tmp_path):
-    copies = [copy(10, 30, src_kind="pageable", correlation=1), copy(10, 30, src_kind="pageable", correlation=1, process=1)]
+    copies = [
+        copy(10, 30, src_kind="pageable", correlation=1),
+        copy(10, 30, src_kind="pageable", correlation=1, process=1),
+    ]
     api = [call(3, 1, "cudaMemcpyAsync_v3020"), call(2, 1, "cudaMemcpyAsync"), call(1, 1, "cudaMemcpyAsync", process=2)]
     found, _ = rows(tmp_path, "cuda_memcpy_async", {"copies": copies, "api": api})
     assert [(r["PID"], r["API Name"]) for r in found] == [(4000, "cudaMemcpyAsync")]
@@ -63,7 +72,12 @@ def test_synchronous_copies_and_fills_count_once_and_in_their_process(tmp_path):
 
 
 def test_calls_that_wait_and_times_of_little_use(tmp_path):
-    names = {"cudaDeviceSynchronize_v3020": 10, "cudaStreamSynchronize": 30, "cudaEventSynchronize": 90, "cudaLaunchKernel": 80}
+    names = {
+        "cudaDeviceSynchronize_v3020": 10,
+        "cudaStreamSynchronize": 30,
+        "cudaEventSynchronize": 90,
+        "cudaLaunchKernel": 80,
+    }
     api = [call(0, i, n, end) for i, (n, end) in enumerate(names.items())]
     found, notes = rows(tmp_path, "cuda_api_sync", {"api": api})
     assert [(r["Duration"], r["TID"], r["API Name"]) for r in found] == [
@@ -77,7 +91,11 @@ def test_calls_that_wait_and_times_of_little_use(tmp_path):
     assert [(r["Row#"], r["In-Use"], r["Start"], r["Duration"]) for r in found] == [(1, 5.0, 20, 20)]
     for chunks in (0, 1001):
         with pytest.raises(UsageError, match="--chunks"):
-            ask(make_run(tmp_path / "3" / f"{chunks}", {0: {"kernels": [kernel(0, 5)]}}), "gpu_time_util", {"chunks": chunks})
+            ask(
+                make_run(tmp_path / "3" / f"{chunks}", {0: {"kernels": [kernel(0, 5)]}}),
+                "gpu_time_util",
+                {"chunks": chunks},
+            )
     found, _ = rows(tmp_path / "3", "gpu_time_util", {"kernels": [kernel(7, 7)]})
     assert found == []
 
@@ -115,6 +133,8 @@ def test_no_gap_and_kernels_that_end_before_they_start(tmp_path):
     assert rows == [(1, 9 * MS, MS), (2, 9 * MS, 11 * MS)]
     answer = ask(make_run(tmp_path / "other", {0: {"kernels": kernels}}), "gpu_gaps")
     assert answer.table.num_rows == 0
-    assert answer.notes == ("No GPU was without work for longer than the limit between its first and its last operation.",)
+    assert answer.notes == (
+        "No GPU was without work for longer than the limit between its first and its last operation.",
+    )
     answer = ask(make_run(tmp_path / "2" / "run", {0: {"kernels": [kernel(100, 50)]}}), "gpu_time_util")
     assert answer.table.num_rows == 0

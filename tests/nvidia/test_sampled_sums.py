@@ -36,7 +36,9 @@ def test_samples_have_names_and_rates_by_their_time():
     assert rates[:3].tolist() == [2.0, 5.0, 8.0]
     assert np.isnan(rates[3])
     far = 1 << 60
-    rates = bin_rates(ints(far, far + 15), ints(far + 15, far + 30), np.array([2.0, 8.0]), ints(far, far + 10, far + 20))
+    rates = bin_rates(
+        ints(far, far + 15), ints(far + 15, far + 30), np.array([2.0, 8.0]), ints(far, far + 10, far + 20)
+    )
     assert rates.tolist() == [2.0, 5.0]
 
 
@@ -128,7 +130,9 @@ def test_samples_that_are_no_numbers_expressions_and_nvlink_alone(tmp_path):
         ask(run, "gpu_metric_util_sum", {"per_kernel": True, "match_ranges": "("})
     samples = [*gpu("NVLink RX Requests User Data [Throughput %]", [10, 30]), *gpu("PCIe RX Throughput", [5])]
     answer = ask(make_run(tmp_path / "3" / "run", {0: {**ANCHOR, "gpu_metrics": samples}}), "nvlink_sum")
-    assert cells(answer, "Metric", "Count", "Mean", "Max") == [("NVLink RX Requests User Data [Throughput %]", 2, 20.0, 30.0)]
+    assert cells(answer, "Metric", "Count", "Mean", "Max") == [
+        ("NVLink RX Requests User Data [Throughput %]", 2, 20.0, 30.0)
+    ]
 
 
 NICS = {
@@ -157,12 +161,23 @@ def test_traffic_bin_by_bin_in_numbers_and_of_two_kinds(tmp_path):
     assert cells(answer, "Metric", "Count", "Mean", "Min", "Max", "Total") == [
         ("Bytes Sent", 2, 20_000.0, 10_000.0, 30_000.0, 100.0)
     ]
-    rows = [nic(0, 100, "Ethernet bytes sent", 1048.576), nic(0, 50, "bytes sent", 2 * 1048.576), nic(0, 100, "Send waits", 3)]
+    rows = [
+        nic(0, 100, "Ethernet bytes sent", 1048.576),
+        nic(0, 50, "bytes sent", 2 * 1048.576),
+        nic(0, 100, "Send waits", 3),
+    ]
     run = make_run(tmp_path / "3" / "run", {0: {**ANCHOR, "nic_metrics": rows}})
     found = cells(ask(run, "network_sum"), "Metric", "Count", "Mean")
-    assert found == [("Congestion", 1, 3000.0), ("IB: Ethernet bytes sent", 1, 1048576.0), ("IB: bytes sent", 1, 2097152.0)]
+    assert found == [
+        ("Congestion", 1, 3000.0),
+        ("IB: Ethernet bytes sent", 1, 1048576.0),
+        ("IB: bytes sent", 1, 2097152.0),
+    ]
     answer = ask(run, "network_traffic_map", {"bins": 2})
-    assert cells(answer, "Duration", "Bytes Sent", "Bytes Recv", "Congestion") == [(0, 3.0, None, 3000.0), (50, 1.0, None, 3000.0)]
+    assert cells(answer, "Duration", "Bytes Sent", "Bytes Recv", "Congestion") == [
+        (0, 3.0, None, 3000.0),
+        (50, 1.0, None, 3000.0),
+    ]
 
 
 def counter(time, source, metric, value):
@@ -182,12 +197,18 @@ def test_counters_of_other_samplers_are_told_apart(tmp_path):
         ("efa_metrics", "rx_bytes (rdmap0)", 0, 5.0), ("efa_metrics", "rx_bytes (rdmap0)", 50, 1.0),
     ]  # fmt: skip
     found = ask(run, "storage_util_map", {"bins": 1})
-    assert cells(found, "Source", "Metric", "Value") == [("Storage", "Read bytes (lustre0)", 3.0), ("plugin", "NFS: reads", 2.0)]
+    assert cells(found, "Source", "Metric", "Value") == [
+        ("Storage", "Read bytes (lustre0)", 3.0),
+        ("plugin", "NFS: reads", 2.0),
+    ]
 
 
 def test_time_of_each_rank_by_itself(tmp_path):
     ranks = {
-        r: {"kernels": [kernel(r * 1000, r * 1000 + 100)], "generic_metrics": [counter(r * 1000 + 10, "efa", "rx", r + 1.0)]}
+        r: {
+            "kernels": [kernel(r * 1000, r * 1000 + 100)],
+            "generic_metrics": [counter(r * 1000 + 10, "efa", "rx", r + 1.0)],
+        }
         for r in range(2)
     }
     run = make_run(tmp_path / "run", ranks)

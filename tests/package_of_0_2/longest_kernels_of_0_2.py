@@ -10,7 +10,9 @@ class LongestKernels(SqlQuestion):
     tables = {"kernels": ("name", "start", "end")}
     columns = (AnswerColumn("name", None, "kernel"), AnswerColumn("longest_ns", "ns", "its longest execution"))
     map_sql = 'SELECT rank, name, max("end" - start) AS longest_ns FROM kernels GROUP BY ALL'
-    reduce_sql = "SELECT text_of(name) AS name, max(longest_ns) AS longest_ns FROM parts GROUP BY ALL ORDER BY 2 DESC, 1"
+    reduce_sql = (
+        "SELECT text_of(name) AS name, max(longest_ns) AS longest_ns FROM parts GROUP BY ALL ORDER BY 2 DESC, 1"
+    )
 
 
 RECIPE = LongestKernels()

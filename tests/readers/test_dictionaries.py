@@ -12,4 +12,7 @@ def test_names_have_their_ids_and_columns_without_a_value_are_null():
     assert list(tables) == ["processes", "names"]
     assert all(table.schema == TABLES[name].arrow_schema() for name, table in tables.items())
     assert tables["names"].to_pylist() == [{"id": name_id(t), "value": t} for t in ("gemm", "copy")]
-    assert [(row["process"], row["pid"], row["name"]) for row in tables["processes"].to_pylist()] == [(0, 7, None), (1, None, None)]
+    assert [(row["process"], row["pid"], row["name"]) for row in tables["processes"].to_pylist()] == [
+        (0, 7, None),
+        (1, None, None),
+    ]

@@ -39,7 +39,9 @@ def test_a_second_member_that_breaks_off(tmp_path):
     assert read(path, "gzip") == (TEXT * 2, True)
 
 
-@pytest.mark.parametrize(("behind", "broken"), [(b"", False), (b"\0" * 5_000, False), (b"\0" * 5_000 + b"x", True), (b"x", True)])
+@pytest.mark.parametrize(
+    ("behind", "broken"), [(b"", False), (b"\0" * 5_000, False), (b"\0" * 5_000 + b"x", True), (b"x", True)]
+)
 def test_zeros_behind_gzip_are_no_break(tmp_path, behind, broken):
     path = tmp_path / "a.gz"
     path.write_bytes(gzip.compress(TEXT) + behind)

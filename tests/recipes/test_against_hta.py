@@ -49,7 +49,12 @@ def test_the_temporal_breakdown_is_equal_but_for_where_copies_go(both):
     theirs, run = both
     (row,) = run.recipe("breakdown").to_pylist()
     others = row["exposed_communication_ns"] + row["exposed_copy_ns"]
-    found = {"idle": us(row["idle_ns"]), "compute": us(row["compute_ns"]), "non_compute": us(others), "kernel": us(row["span_ns"])}
+    found = {
+        "idle": us(row["idle_ns"]),
+        "compute": us(row["compute_ns"]),
+        "non_compute": us(others),
+        "kernel": us(row["span_ns"]),
+    }
     assert found == theirs["temporal"]
     (overlap,) = run.recipe("overlap").to_pylist()
     assert round(overlap["overlap_percent"], 2) == theirs["overlap"]
@@ -127,7 +132,12 @@ def test_two_traces_compared(hta, corpus, tmp_path):
         if row["what"] in ("kernel", "copy", "range", "call"):
             name = copies.get(row["name"], row["name"])
             ours[name] = [row["count_a"], row["count_b"], row["total_a_ns"] / 1000, row["total_b_ns"] / 1000]
-    assert ours.pop("cudaDeviceSynchronize") == [1, 1, 24, 24]  # the profiler's own, after the last step, which HTA leaves out
+    assert ours.pop("cudaDeviceSynchronize") == [
+        1,
+        1,
+        24,
+        24,
+    ]  # the profiler's own, after the last step, which HTA leaves out
     assert ours == theirs
     assert ours[longer][3] > 1.4 * ours[longer][2]
     assert ours[fewer][1] == ours[fewer][0] // 2

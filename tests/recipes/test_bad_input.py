@@ -27,7 +27,9 @@ def rank_rows(rank, *, steps=STEPS, ahead=0, members=4, communicator="c0", group
         work.append(kernel(at, end, COMMUNICATION_KERNEL, stream=20, correlation=2 * step + 2))
         met[step]["correlation"] = 2 * step + 2
         calls.append({"start": begin, "end": begin + 5_000, "name": "cudaLaunchKernel", "correlation": 2 * step + 1})
-        calls.append({"start": begin + 6_000, "end": begin + 9_000, "name": "cudaLaunchKernel", "correlation": 2 * step + 2})
+        calls.append(
+            {"start": begin + 6_000, "end": begin + 9_000, "name": "cudaLaunchKernel", "correlation": 2 * step + 2}
+        )
         ranges.append({"start": begin - 1_000, "end": begin + 9 * MS, "name": f"step {step}", "depth": 0})
     rows = {"kernels": work, "api": calls, "ranges": ranges}
     return rows | ({"collectives": met} if collectives else {})
@@ -94,7 +96,12 @@ def test_one_shared_collective_gives_no_wait_between_hosts(tmp_path):
         ranks[r] = rows
     found = answers(tmp_path, ranks)
     # rank 2 is late, and rank 3 shares its clock
-    assert {r["rank"]: r["waited_ns"] for r in found["stragglers"][0]} == {0: 0, 1: 0, 2: 0, 3: pytest.approx(2 * MS, rel=0.05)}
+    assert {r["rank"]: r["waited_ns"] for r in found["stragglers"][0]} == {
+        0: 0,
+        1: 0,
+        2: 0,
+        3: pytest.approx(2 * MS, rel=0.05),
+    }
     assert "may be off" in found["stragglers"][1] or "connected" in found["stragglers"][1]
     assert "not known well enough" in found["diagnose"][1]
     assert "replay" not in {r["evidence"]["basis"] for r in found["diagnose"][0]}
@@ -102,7 +109,8 @@ def test_one_shared_collective_gives_no_wait_between_hosts(tmp_path):
 
 def test_communicators_that_never_connect(tmp_path):
     ranks = {
-        r: rank_rows(r, ahead=0 if r < 2 else 40 * MS, members=2, group_rank=r % 2, communicator=f"c{r // 2}") for r in range(4)
+        r: rank_rows(r, ahead=0 if r < 2 else 40 * MS, members=2, group_rank=r % 2, communicator=f"c{r // 2}")
+        for r in range(4)
     }
     found = answers(tmp_path, ranks)
     assert "clocks not connected" in faults(found)
@@ -137,7 +145,8 @@ def test_a_rank_whose_events_end_early(tmp_path):
 
 def test_two_runs_in_one_folder_are_not_matched_with_each_other(tmp_path):
     ranks = {
-        r: rank_rows(r, members=2, group_rank=r % 2, communicator="c0", ahead=0 if r < 2 else 3_600_000 * MS) for r in range(4)
+        r: rank_rows(r, members=2, group_rank=r % 2, communicator="c0", ahead=0 if r < 2 else 3_600_000 * MS)
+        for r in range(4)
     }
     for r in (2, 3):  # another run an hour later, whose communicator is another
         for row in ranks[r]["collectives"]:

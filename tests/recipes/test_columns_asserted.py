@@ -72,7 +72,9 @@ def test_every_column_of_an_answer_is_asserted_somewhere():
             compared |= texts_compared(ast.parse(file.read_text(encoding="utf-8")))
     asked = answer_columns()
     assert len(asked) > 500
-    missing = [f"{column!r} of {', '.join(sorted(asked[column]))}" for column in sorted(asked) if column not in compared]
+    missing = [
+        f"{column!r} of {', '.join(sorted(asked[column]))}" for column in sorted(asked) if column not in compared
+    ]
     assert not missing, "no test names these columns:" + "".join(f"\n  {m}" for m in missing)
 
 
@@ -86,4 +88,13 @@ def test_it(x):
     for name in ("looped",):
         assert row["subscript"] == {"expected": 1}[name]
 """
-    assert texts_compared(ast.parse(source)) == {"x", "parameter", "title", "other", "argument", "looped", "subscript", "expected"}
+    assert texts_compared(ast.parse(source)) == {
+        "x",
+        "parameter",
+        "title",
+        "other",
+        "argument",
+        "looped",
+        "subscript",
+        "expected",
+    }

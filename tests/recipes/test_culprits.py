@@ -8,7 +8,15 @@ import alltrace
 from alltrace.synth import SCENARIOS, write_run
 
 SAME = "would save the most"
-SMALL = {"ranks": 8, "hosts": 2, "steps": 8, "warmup_steps": 0, "layers": 6, "kernels_per_layer": 12, "optimizer_kernels": 10}
+SMALL = {
+    "ranks": 8,
+    "hosts": 2,
+    "steps": 8,
+    "warmup_steps": 0,
+    "layers": 6,
+    "kernels_per_layer": 12,
+    "optimizer_kernels": 10,
+}
 
 
 @pytest.mark.slow
@@ -101,7 +109,10 @@ def test_of_a_real_run_all_name_one_first_culprit_or_say_why_not(request, corpus
     if blamed and not set.intersection(*blamed.values()):
         reference = next(iter(blamed.values()))
         for name, ranks in blamed.items():
-            assert ranks & reference or any(reason in note for note in named[name][1] for reason in REASONS), (name, blamed)
+            assert ranks & reference or any(reason in note for note in named[name][1] for reason in REASONS), (
+                name,
+                blamed,
+            )
 
 
 @pytest.mark.slow

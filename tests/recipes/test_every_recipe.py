@@ -83,7 +83,9 @@ def answer_of(run, name, options=None, **arguments):
     assert answer.table.column_names == [c.name for c in answer.columns]
     declared = recipe.answer_columns({o.name: options.get(o.name, o.default) for o in recipe.options})
     if name == "info":  # a table that no rank has gets no column, and neither do roles
-        declared = tuple(c for c in declared if c.name not in {*EVENT_TABLES, "role"} or c.name in answer.table.column_names)
+        declared = tuple(
+            c for c in declared if c.name not in {*EVENT_TABLES, "role"} or c.name in answer.table.column_names
+        )
     assert answer.columns == declared
     assert all(isinstance(n, str) and n for n in answer.notes)
     answer.table.validate(full=True)
@@ -190,7 +192,9 @@ def test_a_run_without_ranks_or_without_events_has_an_empty_answer(name, of_thre
         answer = answer_of(run, name)
         assert answer.table.num_rows == (0 if reads else len(run.ranks))
         assert answer.notes or not reads
-        assert {f.name: _plain(f.type) for f in answer.table.schema} == {f.name: types[f.name] for f in answer.table.schema}
+        assert {f.name: _plain(f.type) for f in answer.table.schema} == {
+            f.name: types[f.name] for f in answer.table.schema
+        }
 
 
 def _plain(kind):
@@ -235,7 +239,9 @@ def test_ranks_that_lack_tables_are_answered(name, without, made):
 def test_the_order_of_rows_in_the_reports_does_not_matter(name, of_three, made):
     one, other = of_three(name), answer_of(made("shuffled"), name)
     assert other.table.to_pylist() == one.table.to_pylist()
-    assert {n: t.table.to_pylist() for n, t in other.further.items()} == {n: t.table.to_pylist() for n, t in one.further.items()}
+    assert {n: t.table.to_pylist() for n, t in other.further.items()} == {
+        n: t.table.to_pylist() for n, t in one.further.items()
+    }
     assert other.notes == one.notes
 
 
@@ -302,7 +308,9 @@ def test_every_recipe_is_declared_whole(name):
     for table, columns in recipe.tables.items():
         assert set(columns) <= set(TABLES[table].column_names)
     options = resolve_options(recipe, options_of(recipe))
-    assert {t for group in recipe.needs(options) for t in group} | set(recipe.without(options)) <= set(recipe.reads(options))
+    assert {t for group in recipe.needs(options) for t in group} | set(recipe.without(options)) <= set(
+        recipe.reads(options)
+    )
     for option in recipe.options:
         assert option.help.strip()
         assert option.default is None or isinstance(option.default, option.type)
@@ -328,7 +336,9 @@ def test_every_recipe_has_a_picture_whatever_its_options_are(name, of_three):
     flags += [{o.name: c} for o in recipe.options for c in o.choices or () if not o.required and c != "range"]
     for options in flags:
         answer = of_three(name, {**options_of(recipe), **options})
-        assert answer.chart is not None, f"{name} {options}: no picture; pass `chart=Chart(...)`, or say why not in WITHOUT_PICTURE"
+        assert answer.chart is not None, (
+            f"{name} {options}: no picture; pass `chart=Chart(...)`, or say why not in WITHOUT_PICTURE"
+        )
         assert draw(answer).empty <= (answer.table.num_rows == 0 or not _drawable(answer))
         json.dumps(figure(draw(answer)), allow_nan=False)
 
@@ -338,7 +348,9 @@ def _drawable(answer):
     import pyarrow as pa
 
     wanted = [*answer.chart.y[:1], *([answer.chart.x] if answer.chart.kind in ("scatter", "lines") else [])]
-    columns = [answer.table.column(c).to_pylist() for c in wanted if not pa.types.is_string(answer.table.schema.field(c).type)]
+    columns = [
+        answer.table.column(c).to_pylist() for c in wanted if not pa.types.is_string(answer.table.schema.field(c).type)
+    ]
     above = 0 if answer.chart.log_y else -float("inf")
     return any(all(v is not None and v > above for v in row) for row in zip(*columns, strict=True))
 
@@ -438,7 +450,9 @@ def test_clocks_do_not_matter_to_a_recipe_that_does_not_want_an_alignment(name, 
     for given in option_sets(recipe):
         if not wants_alignment(recipe, with_clocks[0], resolve_options(recipe, given)):
             one, other = (ask(run, recipe, given).all_tables() for run in with_clocks)
-            assert {n: t.table.to_pylist() for n, t in one.items()} == {n: t.table.to_pylist() for n, t in other.items()}
+            assert {n: t.table.to_pylist() for n, t in one.items()} == {
+                n: t.table.to_pylist() for n, t in other.items()
+            }
 
 
 @every_recipe

@@ -18,7 +18,9 @@ from alltrace.run.store import Run
 from alltrace.synth import write_run
 from alltrace.trace.intervals import merge
 
-ALL = [{"device": d, "ordinal": d, "gpu": d, "uuid": f"GPU-{d}", "memory_bandwidth_bytes_per_s": 1000} for d in range(3)]
+ALL = [
+    {"device": d, "ordinal": d, "gpu": d, "uuid": f"GPU-{d}", "memory_bandwidth_bytes_per_s": 1000} for d in range(3)
+]
 
 
 def samples(device, *values, metric="SM Active"):
@@ -168,7 +170,9 @@ def test_a_simulated_host_whose_first_rank_samples_answers_as_if_each_rank_had_s
         if row["samples"] >= 40 and row["value"] >= 20:
             assert row["value"] == pytest.approx(wanted[key]["value"], rel=0.25), key
     rates = ask(one, "gpu-rates").table.to_pylist()
-    assert {(r["rank"], r["gpu"]) for r in rates} == {(r["rank"], r["gpu"]) for r in ask(each, "gpu-rates").table.to_pylist()}
+    assert {(r["rank"], r["gpu"]) for r in rates} == {
+        (r["rank"], r["gpu"]) for r in ask(each, "gpu-rates").table.to_pylist()
+    }
 
 
 def test_what_a_sampled_rank_is_given_is_what_the_first_ranks_report_has_of_its_gpu(simulated):

@@ -42,7 +42,9 @@ def report(tmp_path_factory):
         db.execute("CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT)")
         db.execute("CREATE TABLE PROCESSES (globalPid INTEGER, pid INTEGER, name TEXT)")
         db.execute("INSERT INTO PROCESSES VALUES (?, 100, ?)", (process, "'; ${x}\x00\n"))
-        kernels = "start INTEGER, end INTEGER, deviceId INTEGER, streamId INTEGER, correlationId INTEGER, globalPid INTEGER"
+        kernels = (
+            "start INTEGER, end INTEGER, deviceId INTEGER, streamId INTEGER, correlationId INTEGER, globalPid INTEGER"
+        )
         db.execute(f"CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL ({kernels}, demangledName INTEGER, shortName INTEGER)")
         calls = "start INTEGER, end INTEGER, globalTid INTEGER, correlationId INTEGER, nameId INTEGER"
         db.execute(f"CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME ({calls})")
@@ -110,16 +112,22 @@ def test_a_name_in_a_statement_that_is_shown_is_text(report, name):
     assert query(run, shown).table.num_rows == 0
 
 
-@pytest.mark.parametrize(("recipe", "option"), [("kernels", "kind"), ("cuda_gpu_kern_hist", "name"), ("nccl_size_spread", "op")])
+@pytest.mark.parametrize(
+    ("recipe", "option"), [("kernels", "kind"), ("cuda_gpu_kern_hist", "name"), ("nccl_size_spread", "op")]
+)
 def test_an_option_that_is_no_utf8_is_a_sentence(report, recipe, option):
-    with pytest.raises(UsageError, match=rf"^--{option} of {recipe} is '\\udcff', with bytes that are not UTF-8; expected text$"):
+    with pytest.raises(
+        UsageError, match=rf"^--{option} of {recipe} is '\\udcff', with bytes that are not UTF-8; expected text$"
+    ):
         ask(report[0], recipe, {option: "\udcff"})
 
 
 @pytest.mark.parametrize("value", [(1 << 63) - 1, -(1 << 63), (1 << 62) + 1])
 def test_a_filter_by_a_time_that_cannot_be_is_a_sentence(report, value):
     for recipe in ("cuda_gpu_time_util_map", "cuda_gpu_kern_sum"):
-        with pytest.raises(UsageError, match=rf"^--start of {recipe} is {value}; expected -?4611686018427387904 or (more|less)$"):
+        with pytest.raises(
+            UsageError, match=rf"^--start of {recipe} is {value}; expected -?4611686018427387904 or (more|less)$"
+        ):
             ask(report[0], recipe, {"start": value})
         assert ask(report[0], recipe, {"filter_time": "999999999999999999h/"}).table is not None
 
@@ -129,7 +137,11 @@ CALLS = st.lists(st.tuples(TIME, st.integers(1, 9), st.integers(1, 4), st.intege
 OPS = st.lists(st.tuples(TIME, st.integers(1, 9), st.integers(1, 5)), max_size=8)
 RANGES = st.lists(
     st.tuples(
-        TIME, st.one_of(st.none(), st.integers(0, 30)), st.sampled_from("ab"), st.integers(0, 1), st.sampled_from(("here", "away"))
+        TIME,
+        st.one_of(st.none(), st.integers(0, 30)),
+        st.sampled_from("ab"),
+        st.integers(0, 1),
+        st.sampled_from(("here", "away")),
     ),
     max_size=6,
 )

@@ -27,7 +27,9 @@ def run(tmp_path_factory):
     for n in range(4):
         at = n * LONG
         end = at + LONG - (10 if n == 3 else 0)
-        tables["ranges"].append({"start": at, "end": end, "name": "part", "kind": "pushpop", "depth": 0, "source_row": n})
+        tables["ranges"].append(
+            {"start": at, "end": end, "name": "part", "kind": "pushpop", "depth": 0, "source_row": n}
+        )
         tables["api"].append({"start": at, "end": end, "name": "cudaLaunchKernel", "correlation": n})
         tables["kernels"].append(kernel(at, end, "gemm", correlation=n, **SIZES))
     return make_run(tmp_path_factory.mktemp("run"), dict.fromkeys(range(RANKS), tables))

@@ -26,7 +26,11 @@ _STEPS = 20
 def large_run(folder, count):
     """A run of one rank with `count` kernels, each launched by a call, in steps; made from arrays."""
     step = {"start": 0, "end": 1, "thread": 0, "name": "step"}
-    first = {"kernels": [kernel(0, 1)], "api": [{"start": 0, "end": 1, "name": _LAUNCH, "correlation": 0}], "ranges": [step]}
+    first = {
+        "kernels": [kernel(0, 1)],
+        "api": [{"start": 0, "end": 1, "name": _LAUNCH, "correlation": 0}],
+        "ranges": [step],
+    }
     make_run(folder, {0: first})
     number = np.arange(count, dtype=np.int64)
     begin = number * 10_000 + number * 7919 % 3000
@@ -71,7 +75,9 @@ def _table(declared, columns, many):
         if field.name in columns:
             arrays.append(pa.array(columns[field.name].astype(np.int64)).cast(field.type))
         elif field.name == "kind" and declared.name == "kernels":
-            arrays.append(pa.DictionaryArray.from_arrays(pa.array(np.zeros(many, np.int32)), ["compute"]).cast(field.type))
+            arrays.append(
+                pa.DictionaryArray.from_arrays(pa.array(np.zeros(many, np.int32)), ["compute"]).cast(field.type)
+            )
         else:
             arrays.append(pa.nulls(many, field.type))
     return pa.Table.from_arrays(arrays, schema=declared.arrow_schema())
@@ -83,9 +89,13 @@ def runs(tmp_path_factory):
     return [large_run(tmp_path_factory.mktemp("large") / "run", count) for count in (_FEWER, _MORE)]
 
 
-@pytest.mark.parametrize(("question", "bytes_of_a_kernel"), [("diagnose", 100), ("kernels", 80), ("gaps", 110), ("launches", 220)])
+@pytest.mark.parametrize(
+    ("question", "bytes_of_a_kernel"), [("diagnose", 100), ("kernels", 80), ("gaps", 110), ("launches", 220)]
+)
 def test_memory_grows_by_few_bytes_for_each_kernel(runs, question, bytes_of_a_kernel):
-    fewer, more = (run_once([*ALLTRACE, "recipe", question, str(run), "--jobs", "1", "--format", "csv"]).peak_mb for run in runs)
+    fewer, more = (
+        run_once([*ALLTRACE, "recipe", question, str(run), "--jobs", "1", "--format", "csv"]).peak_mb for run in runs
+    )
     assert more - fewer <= bytes_of_a_kernel * (_MORE - _FEWER) / 2**20
 
 

@@ -28,13 +28,21 @@ def rows(run, name, **options):
 
 def test_breakdown_leaves_it_out_of_the_span(run):
     (row,) = rows(run, "breakdown")
-    assert (row["span_ns"], row["compute_ns"], row["exposed_communication_ns"], row["exposed_copy_ns"]) == (210, 100, 10, 10)
+    assert (row["span_ns"], row["compute_ns"], row["exposed_communication_ns"], row["exposed_copy_ns"]) == (
+        210,
+        100,
+        10,
+        10,
+    )
     assert row["idle_ns"] == 10 + 10 + 70
     assert row["idle_percent"] == pytest.approx(100 * 90 / 210)
 
 
 def test_breakdown_says_how_much_of_the_time_it_divides(tmp_path, run):
-    assert "rank 0: 87.5 % of the time is counted; the rest was not recorded, or lacks records" in ask(run, "breakdown").notes
+    assert (
+        "rank 0: 87.5 % of the time is counted; the rest was not recorded, or lacks records"
+        in ask(run, "breakdown").notes
+    )
     two = make_run(tmp_path / "two", {0: ROWS, 1: ROWS}, unrecorded={0: [(0, 120)], 1: [(0, 180)]})
     assert any(n.startswith("ranks 0-1: 25.0 % to 50.0 % of the time is counted") for n in ask(two, "breakdown").notes)
     assert not any("is divided" in n for n in ask(make_run(tmp_path / "whole", {0: ROWS}), "breakdown").notes)
@@ -88,7 +96,12 @@ def test_diagnose_judges_the_longest_part_of_a_run_without_steps(tmp_path):
     run = make_run(tmp_path / "a", {0: {"kernels": apart}}, unrecorded={0: [(2_400, 3_000)]})
     answer = ask(run, "diagnose")
     fault = next(r for r in answer.table.to_pylist() if "launches without" in r["where"])
-    assert (fault["kind"], fault["ranks"], fault["evidence"]["lost_records"], fault["lost_ns"]) == ("capture-fault", [0], 1.0, 0)
+    assert (fault["kind"], fault["ranks"], fault["evidence"]["lost_records"], fault["lost_ns"]) == (
+        "capture-fault",
+        [0],
+        1.0,
+        0,
+    )
     assert "rank 0: a part of the run is left out, in which work may have run without a record" in answer.notes
     losses = [r["lost_ns"] for r in answer.table.to_pylist() if r["lost_ns"]]
     assert sum(losses) <= 16_400 - 17 * 400

@@ -18,11 +18,27 @@ def exchange(rank, begin, send, end):
     up, down = (rank + 1) % RANKS, (rank - 1) % RANKS
     message = {"kind": "p2p", "bytes": 2000, "thread": 0, "communicator": 1}
     rows = [
-        {"start": begin + n, "end": begin + n + 1, "name": "MPI_Irecv", "peer": peer, "tag": tag, "request": n, **message}
+        {
+            "start": begin + n,
+            "end": begin + n + 1,
+            "name": "MPI_Irecv",
+            "peer": peer,
+            "tag": tag,
+            "request": n,
+            **message,
+        }
         for n, (peer, tag) in enumerate(((down, 1), (up, 2)))
     ]
     rows += [
-        {"start": send + n, "end": send + n + 1, "name": "MPI_Isend", "peer": peer, "tag": tag, "request": 2 + n, **message}
+        {
+            "start": send + n,
+            "end": send + n + 1,
+            "name": "MPI_Isend",
+            "peer": peer,
+            "tag": tag,
+            "request": 2 + n,
+            **message,
+        }
         for n, (peer, tag) in enumerate(((up, 1), (down, 2)))
     ]
     wait = {"start": send + 10, "end": end, "name": "MPI_Waitall", "kind": "start-wait", "thread": 0}

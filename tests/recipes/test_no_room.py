@@ -23,7 +23,15 @@ from alltrace.recipes.questions.sql import query
 from alltrace.recipes.registry import find
 from alltrace.trace.errors import AlltraceError, InputError
 
-ASKED = ("stats:cuda_gpu_kern_sum", "stats:cuda_api_sum", "cuda_gpu_kern_sum", "nvtx_sum", "kernels", "gaps", "launches")
+ASKED = (
+    "stats:cuda_gpu_kern_sum",
+    "stats:cuda_api_sum",
+    "cuda_gpu_kern_sum",
+    "nvtx_sum",
+    "kernels",
+    "gaps",
+    "launches",
+)
 TOO_LARGE = "SELECT a, count(*) FROM (SELECT hash(range) AS a FROM range(2000000)) GROUP BY a ORDER BY a"
 
 
@@ -93,7 +101,9 @@ def limited(monkeypatch, *settings):
 def test_a_query_that_fills_memory_and_disk_says_so(run, monkeypatch, tmp_path):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     limited(monkeypatch, "SET memory_limit = '16MiB'", "SET max_temp_directory_size = '1MiB'")
-    with pytest.raises(AlltraceError, match=r"^memory and the temporary folder /.* do not suffice .*set TMPDIR") as error:
+    with pytest.raises(
+        AlltraceError, match=r"^memory and the temporary folder /.* do not suffice .*set TMPDIR"
+    ) as error:
         query(run, TOO_LARGE)
     assert error.value.exit_code == 3
     assert not list(tmp_path.glob("alltrace-*"))
@@ -125,7 +135,9 @@ def test_parts_of_ranks_that_the_disk_cannot_take_are_a_sentence(part, monkeypat
     monkeypatch.setattr("pathlib.Path.open", Full)
     with (
         PartStore(held_bytes=0) as store,
-        pytest.raises(InputError, match=r"what the ranks contributed cannot be written there \(No space left on device\).*TMPDIR"),
+        pytest.raises(
+            InputError, match=r"what the ranks contributed cannot be written there \(No space left on device\).*TMPDIR"
+        ),
     ):
         store.keep(0, {0: Part(0, part)})
     assert not list(tmp_path.iterdir())

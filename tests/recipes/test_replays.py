@@ -32,7 +32,9 @@ def simulated(folder, kind, layout=(), **fault):
     return truth, alltrace.open(folder / "reports", cache_dir=folder / "cache")
 
 
-@pytest.fixture(scope="module", params=[{}, {"tensor_parallel": 4}, {"kind": "sharded"}], ids=["data", "tensor", "sharded"])
+@pytest.fixture(
+    scope="module", params=[{}, {"tensor_parallel": 4}, {"kind": "sharded"}], ids=["data", "tensor", "sharded"]
+)
 def slow(request, tmp_path_factory):
     return simulated(tmp_path_factory.mktemp("slow"), "slow-rank", request.param.items())
 
@@ -172,7 +174,9 @@ def test_what_is_named_is_scaled(tmp_path, named, saved):
 
 def test_operations_that_are_named_are_scaled(slow):
     _, run = slow
-    op = next(r["what"].removeprefix("op ") for r in run.recipe("whatif", scale=0).to_pylist() if r["what"].startswith("op "))
+    op = next(
+        r["what"].removeprefix("op ") for r in run.recipe("whatif", scale=0).to_pylist() if r["what"].startswith("op ")
+    )
     half, none = (run.recipe("whatif", op=op, scale=scale).to_pylist()[0] for scale in (0.5, 0))
     assert 0 < half["saved_ns"] < none["saved_ns"]
 

@@ -45,8 +45,14 @@ def sizes(monkeypatch, rows, room_bytes=1 << 20):
 def rank_rows(starts):
     """Kernels on two streams, copies and calls; a correlation id may occur several times."""
     kernels = [kernel(s, s + 5, f"k{n % 3}", correlation=n // 2, stream=7 + n % 2) for n, s in enumerate(starts)]
-    copies = [{"start": s, "end": s + 2, "kind": "HtoD", "bytes": n, "correlation": n + 100} for n, s in enumerate(starts[::2])]
-    api = [{"start": s - 1, "end": s, "name": "cudaLaunchKernel_v7000", "correlation": n // 2} for n, s in enumerate(starts)]
+    copies = [
+        {"start": s, "end": s + 2, "kind": "HtoD", "bytes": n, "correlation": n + 100}
+        for n, s in enumerate(starts[::2])
+    ]
+    api = [
+        {"start": s - 1, "end": s, "name": "cudaLaunchKernel_v7000", "correlation": n // 2}
+        for n, s in enumerate(starts)
+    ]
     ranges = [
         {
             "start": s - 1,
@@ -91,7 +97,9 @@ def small_row_groups(monkeypatch):
 
 
 IDS = st.one_of(st.none(), st.integers(0, 40))
-CALLS = st.lists(st.tuples(st.integers(0, 60), st.one_of(st.none(), st.integers(0, 9)), IDS, st.sampled_from([0, 1])), max_size=40)
+CALLS = st.lists(
+    st.tuples(st.integers(0, 60), st.one_of(st.none(), st.integers(0, 9)), IDS, st.sampled_from([0, 1])), max_size=40
+)
 KERNELS = st.lists(
     st.tuples(st.integers(0, 90), st.one_of(st.none(), st.integers(0, 9)), IDS, st.sampled_from([0, 1])), max_size=30
 )
@@ -105,7 +113,9 @@ KERNELS = st.lists(
     st.sampled_from([0, 20, 1 << 20]),
     st.booleans(),
 )
-def test_kernels_come_with_their_calls_whenever_they_run(tmp_path_factory, ranks, rows, room_bytes, looked_up, in_order):
+def test_kernels_come_with_their_calls_whenever_they_run(
+    tmp_path_factory, ranks, rows, room_bytes, looked_up, in_order
+):
     """Calls that start at once, several calls of an id, ids of two processes and in no order, ends that are not known."""
 
     def events(found, **more):
@@ -136,7 +146,9 @@ def test_kernels_come_with_their_calls_whenever_they_run(tmp_path_factory, ranks
 def launching(count):
     """Calls of two kernels each; the kernels run long after the calls, in the order of their ids."""
     return {
-        "api": [{"start": 10 * n, "end": 10 * n + 1, "name": "cudaLaunchKernel", "correlation": n} for n in range(count)],
+        "api": [
+            {"start": 10 * n, "end": 10 * n + 1, "name": "cudaLaunchKernel", "correlation": n} for n in range(count)
+        ],
         "kernels": [kernel(5000 + 10 * n, 5005 + 10 * n, "k", correlation=n // 2) for n in range(2 * count)],
     }
 
@@ -197,12 +209,23 @@ def test_a_row_group_that_cannot_be_read_leaves_no_file(launches, tmp_path, monk
 
     monkeypatch.setattr(Rank, "file_piece", damaged)
     before = sorted(tmp_path.iterdir())
-    assert main(["stats", "cuda_kern_exec_trace", str(tmp_path / "run"), "--format", kind, "-o", str(tmp_path / "out")]) == 3
+    assert (
+        main(["stats", "cuda_kern_exec_trace", str(tmp_path / "run"), "--format", kind, "-o", str(tmp_path / "out")])
+        == 3
+    )
     assert "it cannot be read" in capsys.readouterr().err
     assert sorted(tmp_path.iterdir()) == before
     count.clear()
     more = [] if kind == "table" else ["--format", kind]
-    command = ["recipe", "stats:cuda_kern_exec_trace", str(tmp_path / "run"), *more, "--csv", "-o", str(tmp_path / "out")]
+    command = [
+        "recipe",
+        "stats:cuda_kern_exec_trace",
+        str(tmp_path / "run"),
+        *more,
+        "--csv",
+        "-o",
+        str(tmp_path / "out"),
+    ]
     assert main(command) == 3
     assert not list((tmp_path / "out").iterdir())
     assert not left(tmp_path)
@@ -211,7 +234,9 @@ def test_a_row_group_that_cannot_be_read_leaves_no_file(launches, tmp_path, monk
 @given(st.lists(st.lists(st.one_of(st.none(), st.integers(-3, 3))), max_size=4), st.integers(1, 9))
 def test_sorted_files_are_merged_with_lower_ranks_first(starts, rows):
     tables = [
-        pa.table({"at": pa.array(one, pa.int64()), "row": pa.array([f"{rank} {n}" for n in range(len(one))], pa.string())})
+        pa.table(
+            {"at": pa.array(one, pa.int64()), "row": pa.array([f"{rank} {n}" for n in range(len(one))], pa.string())}
+        )
         for rank, one in enumerate(starts)
     ]
     wanted = [(at, row) for table in tables for at, row in zip(*table.to_pydict().values(), strict=True)]
@@ -247,7 +272,9 @@ def left(tmp_path):
     return list((tmp_path / "temporary").iterdir())
 
 
-@pytest.mark.parametrize("name", ["cuda_gpu_trace", "cuda_kern_exec_trace", "nvtx_pushpop_trace", "nvtx_gpu_proj_trace"])
+@pytest.mark.parametrize(
+    "name", ["cuda_gpu_trace", "cuda_kern_exec_trace", "nvtx_pushpop_trace", "nvtx_gpu_proj_trace"]
+)
 def test_the_command_writes_what_the_table_says(run, tmp_path, name):
     table = ask(run, f"stats:{name}").table
     with redirect_stdout(io.StringIO()) as out:
@@ -259,7 +286,9 @@ def test_the_command_writes_what_the_table_says(run, tmp_path, name):
     with redirect_stdout(io.StringIO()) as out:
         assert main(["stats", name, str(tmp_path / "run"), "--limit", "7"]) == 0
     assert (f"... {table.num_rows - 7} more rows" in out.getvalue()) == (table.num_rows > 7)
-    assert main(["stats", name, str(tmp_path / "run"), "--format", "parquet", "-o", str(tmp_path / "rows.parquet")]) == 0
+    assert (
+        main(["stats", name, str(tmp_path / "run"), "--format", "parquet", "-o", str(tmp_path / "rows.parquet")]) == 0
+    )
     assert pq.read_table(tmp_path / "rows.parquet").to_pylist() == table.to_pylist()
     assert not left(tmp_path)
 
@@ -317,7 +346,10 @@ def test_an_interrupted_command_leaves_no_file(run, tmp_path, monkeypatch):
     before = sorted(tmp_path.iterdir())
     for kind in ("csv", "parquet"):
         calls.clear()
-        assert main(["stats", "nvtx_pushpop_trace", str(tmp_path / "run"), "--format", kind, "-o", str(tmp_path / "out")]) == 130
+        assert (
+            main(["stats", "nvtx_pushpop_trace", str(tmp_path / "run"), "--format", kind, "-o", str(tmp_path / "out")])
+            == 130
+        )
         assert sorted(tmp_path.iterdir()) == before
         assert not left(tmp_path)
 
@@ -325,7 +357,9 @@ def test_an_interrupted_command_leaves_no_file(run, tmp_path, monkeypatch):
 def test_a_full_disk_and_a_missing_folder_are_a_sentence(run, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(part_store.PartFiles, "_path", lambda *_: Path("/dev/full"))  # each write to it finds no room
-        with pytest.raises(InputError, match=r"what the ranks contributed cannot be written there .No space left.*TMPDIR"):
+        with pytest.raises(
+            InputError, match=r"what the ranks contributed cannot be written there .No space left.*TMPDIR"
+        ):
             ask(run, "stats:nvtx_pushpop_trace", stream=True)
     assert not left(tmp_path)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))

@@ -32,9 +32,14 @@ def test_times_of_every_rank_are_the_truth_but_for_its_clock(simulated):
         assert (row["host"], row["gpu"]) == (rank["host"], rank["device_uuid"])
         # a report shows durations by its host's clock, which drifts by millionths and rounds each time to a nanosecond
         rows = count_of(rank, "kernels") + count_of(rank, "copies")
-        found_ns = {n: row[n] for n in ("compute_ns", "communication_ns", "exposed_ns", "copy_ns")} | {"idle_ns": part["idle_ns"]}
+        found_ns = {n: row[n] for n in ("compute_ns", "communication_ns", "exposed_ns", "copy_ns")} | {
+            "idle_ns": part["idle_ns"]
+        }
         for name, value in found_ns.items():
-            assert abs(value - rank[name]) <= rank[name] * (drifts[rank["host"]] + 1) * 1e-6 + rows, (rank["rank"], name)
+            assert abs(value - rank[name]) <= rank[name] * (drifts[rank["host"]] + 1) * 1e-6 + rows, (
+                rank["rank"],
+                name,
+            )
         assert part["compute_ns"] == row["compute_ns"]
         assert part["exposed_communication_ns"] == row["exposed_ns"]
 

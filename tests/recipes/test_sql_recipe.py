@@ -92,7 +92,9 @@ def test_a_statement_over_rows_that_cannot_be_read_gives_their_error(run, monkey
         recipe.statements.over_parts(parts, run, options)
 
 
-@pytest.mark.parametrize("name", [n for n in (*names(), *(f"stats:{r}" for r in REPORTS)) if find(n).map_ranks is not None])
+@pytest.mark.parametrize(
+    "name", [n for n in (*names(), *(f"stats:{r}" for r in REPORTS)) if find(n).map_ranks is not None]
+)
 def test_ranks_that_are_asked_together_contribute_what_each_does_alone(name, run):
     recipe = find(name)
     ranks = [run.rank(record.rank) for record in run.ranks]

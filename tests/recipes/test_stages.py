@@ -87,7 +87,10 @@ def test_a_rank_that_is_there_twice(simulated, tmp_path):
     alignment, tiles, found = all_stages(tmp_path / "run")
     assert tiles.broken == {}
     assert len(alignment.clocks) == len({r.host for r in manifest.ranks})
-    assert any("2 different processes are rank 0, so it was not used" in n and "two jobs in one folder" in n for n in found.notes)
+    assert any(
+        "2 different processes are rank 0, so it was not used" in n and "two jobs in one folder" in n
+        for n in found.notes
+    )
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,10 @@ from alltrace.recipes.registry import find
 
 WINDOWED = [name for name in EVERY if find(name).windowed]
 FIRST, LAST = 3, 9
-OF_ALL_RANKS = {"diagnose": ("hosts",), "mfu": ("tokens", "tokens_per_s", "tflops_per_gpu", "mfu_percent", "hfu_percent")}
+OF_ALL_RANKS = {
+    "diagnose": ("hosts",),
+    "mfu": ("tokens", "tokens_per_s", "tflops_per_gpu", "mfu_percent", "hfu_percent"),
+}
 """Columns that are about the other ranks too."""
 
 
@@ -60,7 +63,9 @@ def beside(tmp_path_factory):
 @pytest.mark.parametrize("name", WINDOWED)
 def test_a_rank_alone_has_the_answer_that_it_has_beside_another(name, steps, alone, beside):
     answers = [answer_of(run, name, ranks=[0], steps=steps) for run in (alone, beside)]
-    one, two = (a.table.drop_columns([c for c in OF_ALL_RANKS.get(name, ()) if c in a.table.column_names]) for a in answers)
+    one, two = (
+        a.table.drop_columns([c for c in OF_ALL_RANKS.get(name, ()) if c in a.table.column_names]) for a in answers
+    )
     assert one.equals(two)
     for answer in answers:
         assert not any("no steps were found" in note for note in answer.notes)

@@ -113,9 +113,15 @@ def _values(recipe: AnyQuestion, option: Option, run: OpenRun) -> list[Any]:
     run.aligned(jobs=1)
     first, last = run.in_session_time().span_ns
     span = last - first
-    times = {"start": first + span // 3, "end": first + span // 2, "filter_time": f"{first + span // 3}/{first + 2 * span // 3}"}
+    times = {
+        "start": first + span // 3,
+        "end": first + span // 2,
+        "filter_time": f"{first + span // 3}/{first + 2 * span // 3}",
+    }
     values = VALUES | times
-    assert option.name in values, f"option {option.name} of {recipe.name}: add a value to VALUES in tests/recorded/asking.py"
+    assert option.name in values, (
+        f"option {option.name} of {recipe.name}: add a value to VALUES in tests/recorded/asking.py"
+    )
     return [values[option.name]]
 
 
@@ -170,4 +176,6 @@ def _plain(value: Any, path: Path) -> Any:
 
 def clean(text: str, path: Path) -> str:
     """Text without the places of the run and of this folder."""
-    return text.replace(str(path), "RUN").replace(str(path.parent / "marked"), "@recorded").replace(str(HERE), "@recorded")
+    return (
+        text.replace(str(path), "RUN").replace(str(path.parent / "marked"), "@recorded").replace(str(HERE), "@recorded")
+    )

@@ -42,7 +42,9 @@ def make(name: str, folder: Path, scratch: Path) -> Path:
     {"synth": _synth, "kineto": _kineto, "rocpd": _rocpd, "mpi": _mpi}[world.kind](name, world, scratch)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    logs: dict[str, Any] = {"nccl_logs": [str(p) for p in sorted((scratch / "logs").glob("nccl*.log"))]} if world.logs else {}
+    logs: dict[str, Any] = (
+        {"nccl_logs": [str(p) for p in sorted((scratch / "logs").glob("nccl*.log"))]} if world.logs else {}
+    )
     training: dict[str, Any] = {"training_logs": [str(scratch / "logs" / "train.log")]} if world.logs else {}
     reports = [p for p in sorted(scratch.iterdir()) if p.name not in ("logs", TRUTH_FILE, COLLECTIVES_FILE, "work")]
     import_reports([str(p) for p in reports], folder / "run", jobs=1, **logs, **training)
@@ -126,12 +128,18 @@ _COPY = {1: "MEMORY_COPY_HOST_TO_DEVICE", 2: "MEMORY_COPY_DEVICE_TO_HOST", 8: "M
 
 def write_rocpd(path: Path, who: Identity, line: Timeline, ranks: int) -> None:
     """Writes a database of rocprofv3 with the events of a rank; odd ranks by the later version of its schema."""
-    variables = {"RANK": str(who.rank), "LOCAL_RANK": str(who.local_rank), "WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": "2"}
+    variables = {
+        "RANK": str(who.rank),
+        "LOCAL_RANK": str(who.local_rank),
+        "WORLD_SIZE": str(ranks),
+        "LOCAL_WORLD_SIZE": "2",
+    }
     made = Database(path, tracks=bool(who.rank % 2), pid=who.pid, **variables)
     made.connection.execute(f'UPDATE "rocpd_info_node{made.suffix}" SET hostname = ?', (who.host_name,))
     location = {"domain": 0, "location_id": (0x10 + who.device) << 8, "cu_count": 304}
     made.connection.execute(
-        f'UPDATE "rocpd_info_agent{made.suffix}" SET type_index = ?, extdata = ? WHERE id = 4', (who.device, json.dumps(location))
+        f'UPDATE "rocpd_info_agent{made.suffix}" SET type_index = ?, extdata = ? WHERE id = 4',
+        (who.device, json.dumps(location)),
     )
 
     def rows(table: Any, *columns: str) -> Any:
@@ -142,11 +150,20 @@ def write_rocpd(path: Path, who: Identity, line: Timeline, ranks: int) -> None:
     for number, (start, end, stream, call, kernel) in enumerate(rows(line.kernels, "stream", "correlation", "kernel")):
         known = ALL_KERNELS[kernel]
         if kernel not in symbols:
-            about = {"kernel_name": known.mangled + ".kd", "display_name": known.demangled, "arch_vgpr_count": known.registers}
+            about = {
+                "kernel_name": known.mangled + ".kd",
+                "display_name": known.demangled,
+                "arch_vgpr_count": known.registers,
+            }
             symbols[kernel] = made.add("info_kernel_symbol", nid=9, pid=who.pid, **about)
         grid = tuple(g * b for g, b in zip(known.grid, known.block, strict=True))
         shape = sizes(known.block, grid)
-        about = {"kernel_id": symbols[kernel], "dispatch_id": number, "group_segment_size": known.static_shared_bytes, **shape}
+        about = {
+            "kernel_id": symbols[kernel],
+            "dispatch_id": number,
+            "group_segment_size": known.static_shared_bytes,
+            **shape,
+        }
         place = {"agent_id": 4, "queue_id": stream % 4, "stream_id": stream}
         event = made.event("kernel_dispatch", start, end, category="KERNEL_DISPATCH", call=call, **place, **about)
         if number == 0:
@@ -165,7 +182,15 @@ def write_rocpd(path: Path, who: Identity, line: Timeline, ranks: int) -> None:
         about = {"category": "MARKER_CORE_RANGE_API", "call": 900_000 + number}
         made.event("region", start, end, **about, name_id=made.string(line.names.texts[name]))
         block = {"type": "ALLOC", "level": "REAL", "address": 0x7000 + 4096 * number, "size": 1 << (12 + number % 8)}
-        made.event("memory_allocate", start, start + 500, category="MEMORY_ALLOCATION", call=950_000 + number, agent_id=4, **block)
+        made.event(
+            "memory_allocate",
+            start,
+            start + 500,
+            category="MEMORY_ALLOCATION",
+            call=950_000 + number,
+            agent_id=4,
+            **block,
+        )
     made.close()
 
 
@@ -180,7 +205,11 @@ def _mpi(name: str, world: World, scratch: Path) -> None:
     include = Path(nsys).resolve().parent / "nvtx" / "include" / "nvtx3"
     program = str(work / "ring")
     subprocess.run(["mpicc", "-O1", f"-I{include}", str(HERE / "mpi_program.c"), "-o", program, "-ldl"], check=True)
-    root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_btl_base_warn_component_unused": "0"}
+    root = {
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "OMPI_MCA_btl_base_warn_component_unused": "0",
+    }
     record = [nsys, "profile", "--trace=mpi,nvtx", "--mpi-impl=openmpi", "--sample=none", "--cpuctxsw=none"]
     record += ["--export=sqlite", "-o", str(work / "rank%q{OMPI_COMM_WORLD_RANK}"), program]
     command = ["mpirun", "--oversubscribe", "-np", str(MPI_RANKS), *record]

@@ -62,12 +62,18 @@ def _all(run: OpenRun, scratch: Path) -> dict[str, Callable[[Path], str]]:
     made["units breakdown"] = partial(_command, "breakdown", path, "--units", "auto")
     made["safe csv kernels"] = partial(_command, "kernels", path, "--format", "csv", "--csv-safe")
     made["diff"] = partial(_diff, path)
-    made["sql"] = partial(_command, "sql", path, "SELECT rank, kind, count(*) AS n FROM kernels GROUP BY ALL ORDER BY ALL")
+    made["sql"] = partial(
+        _command, "sql", path, "SELECT rank, kind, count(*) AS n FROM kernels GROUP BY ALL ORDER BY ALL"
+    )
     for report in _STATS:
         made[f"stats {report}"] = partial(_command, "stats", report, path, "--format", "csv", "--limit", "20")
     for form in ("column", "table", "csv", "tsv", "json", "hdoc", "htable"):
-        made[f"nsys stats {form}"] = partial(_command, "nsys", "stats", "-r", ",".join(_STATS[:4]), "-f", form, "-o", "-", path)
-        made[f"nsys analyze {form}"] = partial(_command, "nsys", "analyze", "-r", ",".join(_RULES), "-f", form, "-o", "-", path)
+        made[f"nsys stats {form}"] = partial(
+            _command, "nsys", "stats", "-r", ",".join(_STATS[:4]), "-f", form, "-o", "-", path
+        )
+        made[f"nsys analyze {form}"] = partial(
+            _command, "nsys", "analyze", "-r", ",".join(_RULES), "-f", form, "-o", "-", path
+        )
     for name, (file, options) in _EXPORTS.items():
         made[f"export {name}"] = partial(_export, name.split()[0], path, file, options)
     made["report md"] = partial(_command, "report", path, "--format", "md", "--title", "title")
@@ -122,8 +128,14 @@ def _table_text(path: Path) -> str:
     lines = [f"{table.num_rows} rows"]
     for field in table.schema:
         column = table.column(field.name)
-        ends = [str(v) for v in pc.min_max(column).as_py().values()] if not pa.types.is_dictionary(field.type) else ["", ""]
-        lines.append(f"{field.name} {field.type} {column.null_count} null, {pc.count_distinct(column)} values, {' to '.join(ends)}")
+        ends = (
+            [str(v) for v in pc.min_max(column).as_py().values()]
+            if not pa.types.is_dictionary(field.type)
+            else ["", ""]
+        )
+        lines.append(
+            f"{field.name} {field.type} {column.null_count} null, {pc.count_distinct(column)} values, {' to '.join(ends)}"
+        )
     return "\n".join(lines)
 
 
@@ -163,7 +175,9 @@ def _page_requests() -> dict[str, tuple[str, dict[str, Any]]]:
     whole = {"ranks": None, "start": 0.0, "end": 1.0}
     part = {"ranks": [0, 1], "start": 0.3, "end": 0.6}
     tracks = {"tracks": ["0/summary", "1/summary", "0/ranges/0"]}
-    answers = {n: ("recipe", {"name": n, "options": {}}) for n in ("breakdown", "kernels", "stragglers", "gaps", "activity")}
+    answers = {
+        n: ("recipe", {"name": n, "options": {}}) for n in ("breakdown", "kernels", "stragglers", "gaps", "activity")
+    }
     return {
         **{name: (name, {}) for name in ("run", "findings", "by-rank", "job-time", "recipes", "notes")},
         **{f"recipe {name}": ask for name, ask in answers.items()},
@@ -181,11 +195,16 @@ def _page_requests() -> dict[str, tuple[str, dict[str, Any]]]:
         "sql": ("sql", {"query": 'SELECT rank, min("start"), max("end") FROM ranges GROUP BY rank ORDER BY rank'}),
         "laid": (
             "laid",
-            {"query": 'SELECT rank, "start", "end", name FROM ranges ORDER BY rank, "start", "end" DESC, name LIMIT 50'},
+            {
+                "query": 'SELECT rank, "start", "end", name FROM ranges ORDER BY rank, "start", "end" DESC, name LIMIT 50'
+            },
         ),
         "matrix waits": ("matrix", {"measure": "wait_ns", "by": "rank"}),
         "matrix hosts": ("matrix", {"measure": "collective_bytes", "by": "host"}),
-        "two spans": ("two-spans", {"ranks": None, "first_start": 0.2, "first_end": 0.4, "second_start": 0.6, "second_end": 0.8}),
+        "two spans": (
+            "two-spans",
+            {"ranks": None, "first_start": 0.2, "first_end": 0.4, "second_start": 0.6, "second_end": 0.8},
+        ),
     }
 
 

@@ -151,13 +151,17 @@ def text_differences(title: str, before: str | None, after: str | None) -> list[
     """What differs between two outputs, as a diff of lines."""
     if before == after:
         return []
-    lines = difflib.unified_diff((before or "").splitlines(), (after or "").splitlines(), "before", "after", n=0, lineterm="")
+    lines = difflib.unified_diff(
+        (before or "").splitlines(), (after or "").splitlines(), "before", "after", n=0, lineterm=""
+    )
     shown = [f"    {line[:200]}" for line in lines]
     more = [f"    and {len(shown) - MOST_LINES} more lines"] if len(shown) > MOST_LINES else []
     return [title, *shown[:MOST_LINES], *more]
 
 
-def output_differences(name: str, run: OpenRun, scratch: Path, chosen: Callable[[str], bool] = lambda _: True) -> list[str]:
+def output_differences(
+    name: str, run: OpenRun, scratch: Path, chosen: Callable[[str], bool] = lambda _: True
+) -> list[str]:
     """The differences between the recorded outputs of a run and those of today, of the chosen ones."""
     before = read_outputs(name)
     after = outputs_of(run, scratch, chosen)
@@ -180,7 +184,9 @@ def record(chosen: list[str]) -> int:
             recorded[name] = after
             write_answers(name, after)
         known = {shape(question) for answers in recorded.values() for question in answers}
-        asked_anew = {q.recipe for q in default_questions()} if set(chosen) == set(WORLDS) else set()  # new options want all runs
+        asked_anew = (
+            {q.recipe for q in default_questions()} if set(chosen) == set(WORLDS) else set()
+        )  # new options want all runs
         orders = {recipe: _order(recipe, recorded) for recipe in asked_anew}
         for placed in pool.map(_placed, orders, orders.values(), repeat(folder), repeat(known)):
             for name, question, found in placed:

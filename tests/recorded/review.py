@@ -80,7 +80,10 @@ def device_times(name: str, rank: int, *, judged: bool) -> dict[str, int]:
     """
     kernels = table(name, rank, "kernels")
     classes = {
-        "compute": [*spans_of(k for k in kernels if k["kind"] not in COMMUNICATES), *spans_of(table(name, rank, "graphs"))],
+        "compute": [
+            *spans_of(k for k in kernels if k["kind"] not in COMMUNICATES),
+            *spans_of(table(name, rank, "graphs")),
+        ],
         "communication": spans_of(k for k in kernels if k["kind"] in COMMUNICATES),
         "copy": spans_of(table(name, rank, "copies")),
     }
@@ -165,7 +168,12 @@ def steps(name: str, rank: int) -> dict[int, dict[str, int]]:
         match = STEP.fullmatch(text)
         if match:
             launched = {c["correlation"] for c in table(name, rank, "api") if row["start"] <= c["start"] < row["end"]}
-            work = [w for kind in ("kernels", "copies", "graphs") for w in table(name, rank, kind) if w["correlation"] in launched]
+            work = [
+                w
+                for kind in ("kernels", "copies", "graphs")
+                for w in table(name, rank, kind)
+                if w["correlation"] in launched
+            ]
             span = max(w["end"] for w in work) - min(w["start"] for w in work) if work else None
             found[int(match[1])] = {"duration_ns": row["end"] - row["start"], "device_span_ns": span}
     return found

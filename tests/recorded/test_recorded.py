@@ -122,4 +122,6 @@ def test_a_wrong_number_is_seen(made_once, monkeypatch):
     found = answer(run, question)
     assert differences("breakdown", read_answers("ddp")[question], found) == []
     found["rows"][1]["compute_ns"] += 1
-    assert differences("breakdown", read_answers("ddp")[question], found)[1].startswith("    rows[1] (rank 1) compute_ns: ")
+    assert differences("breakdown", read_answers("ddp")[question], found)[1].startswith(
+        "    rows[1] (rank 1) compute_ns: "
+    )

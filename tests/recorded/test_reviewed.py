@@ -11,10 +11,24 @@ from tests.recorded.recording import read_answers
 from tests.recorded.worlds import WORLDS
 
 # whose only operations are collectives of NCCL: messages count once for each direction, and the truth has no barriers of MPI
-COLLECTIVE = ("ddp", "ddp-slow-rank", "sharded", "sharded-slow-host", "host", "host-bound", "kineto", "kineto-exposed", "rocm")
+COLLECTIVE = (
+    "ddp",
+    "ddp-slow-rank",
+    "sharded",
+    "sharded-slow-host",
+    "host",
+    "host-bound",
+    "kineto",
+    "kineto-exposed",
+    "rocm",
+)
 CLOCKS_NS = 60_000
 """How far sums of waits may be off: clocks are known to about a microsecond, and shorter waits do not count."""
-SHARES = {"AllReduce": lambda n: 2 * (n - 1) / n, "AllGather": lambda n: (n - 1) / n, "ReduceScatter": lambda n: (n - 1) / n}
+SHARES = {
+    "AllReduce": lambda n: 2 * (n - 1) / n,
+    "AllGather": lambda n: (n - 1) / n,
+    "ReduceScatter": lambda n: (n - 1) / n,
+}
 """The share of the buffer that crosses each link, by the documentation of nccl-tests."""
 LOSSES = {
     ("ddp-slow-rank", "straggler"): 4 / 5.6,  # the first step, which is not judged, has kernels of 1.6 times the length
@@ -59,7 +73,9 @@ def test_classes_of_time_are_those_of_the_events(name, recipe):
         wanted = getattr(review, recipe)(name, row["rank"])
         assert {k: row[k] for k in wanted} == wanted, row["rank"]
         for column in [c for c in row if c.endswith("_percent") and c.removesuffix("percent") + "ns" in wanted]:
-            assert row[column] == pytest.approx(100 * row[column.removesuffix("percent") + "ns"] / row["span_ns"], rel=1e-11)
+            assert row[column] == pytest.approx(
+                100 * row[column.removesuffix("percent") + "ns"] / row["span_ns"], rel=1e-11
+            )
 
 
 @on_gpus
@@ -90,8 +106,14 @@ def test_waits_are_those_that_were_planted(name):
     for row in rows:
         rank = row["rank"]
         assert (row["waited_ns"], row["caused_ns"]) == pytest.approx((waited[rank], caused[rank]), abs=CLOCKS_NS), rank
-        assert row["operations"] in (count[rank], count[rank] - 1) if name == "kineto-exposed" else row["operations"] == count[rank]
-        assert row["caused_percent"] == pytest.approx(100 * row["caused_ns"] / sum(r["caused_ns"] for r in rows), rel=1e-11)
+        assert (
+            row["operations"] in (count[rank], count[rank] - 1)
+            if name == "kineto-exposed"
+            else row["operations"] == count[rank]
+        )
+        assert row["caused_percent"] == pytest.approx(
+            100 * row["caused_ns"] / sum(r["caused_ns"] for r in rows), rel=1e-11
+        )
     assert sum(r["root_share"] for r in rows) == pytest.approx(1, abs=0.01)
 
 
@@ -111,7 +133,9 @@ def test_ranks_with_a_planted_fault_are_the_root_of_all_waits(name, shares):
             assert row["root_share"] < 0.01
 
 
-@pytest.mark.parametrize("name", ["ddp", "ddp-slow-rank", "sharded", "host", "host-bound", "tensor", "tensor-slow-link"])
+@pytest.mark.parametrize(
+    "name", ["ddp", "ddp-slow-rank", "sharded", "host", "host-bound", "tensor", "tensor-slow-link"]
+)
 def test_collectives_are_those_that_were_planted(name):
     rows = {(r["communicator"], r["op"], r["bytes"]): r for r in recorded(name, "collectives") if r["op"] in SHARES}
     wanted = review.collectives(name)
@@ -120,10 +144,14 @@ def test_collectives_are_those_that_were_planted(name):
         row = rows[key]
         assert row["instances"] == values["instances"]
         assert {k: row[k] for k in values if k != "instances"} == pytest.approx(
-            {k: v for k, v in values.items() if k != "instances"}, abs=CLOCKS_NS / 10 if "median" in key else CLOCKS_NS, rel=1e-3
+            {k: v for k, v in values.items() if k != "instances"},
+            abs=CLOCKS_NS / 10 if "median" in key else CLOCKS_NS,
+            rel=1e-3,
         )
         size, members = row["bytes"] * (1 if row["op"] == "AllReduce" else row["group_size"]), row["group_size"]
-        assert row["algbw_gb_per_s"] == pytest.approx(size / row["transfer_median_ns"], rel=1 / row["transfer_median_ns"])
+        assert row["algbw_gb_per_s"] == pytest.approx(
+            size / row["transfer_median_ns"], rel=1 / row["transfer_median_ns"]
+        )
         assert row["busbw_gb_per_s"] == pytest.approx(row["algbw_gb_per_s"] * SHARES[row["op"]](members), rel=1e-11)
 
 
@@ -137,10 +165,14 @@ def test_planted_faults_are_diagnosed(name, kind):
         assert sum(r["lost_ns"] for r in found) == pytest.approx(share * sum(f["lost_ns"] for f in planted), rel=0.25)
 
 
-@pytest.mark.parametrize("name", [n for n, world in WORLDS.items() if world.kind in ("synth", "kineto") and not world.faults])
+@pytest.mark.parametrize(
+    "name", [n for n, world in WORLDS.items() if world.kind in ("synth", "kineto") and not world.faults]
+)
 def test_nobody_is_blamed_in_a_healthy_run(name):
     """What all ranks do alike is a property of the program: its waits for communication, copies and batches."""
-    blamed = [r for r in recorded(name, "diagnose") if r["severity"] != "low" and len(r["ranks"]) < len(review.ranks_of(name))]
+    blamed = [
+        r for r in recorded(name, "diagnose") if r["severity"] != "low" and len(r["ranks"]) < len(review.ranks_of(name))
+    ]
     assert {r["kind"] for r in blamed} <= {"exposed-transfer"}
 
 

@@ -135,7 +135,9 @@ class Job:
 
         def call(r, name, took):
             correlation[r] += 1
-            ranks[r].rows["api"].append({"start": host[r], "end": host[r] + took, "correlation": correlation[r], "name": name})
+            ranks[r].rows["api"].append(
+                {"start": host[r], "end": host[r] + took, "correlation": correlation[r], "name": name}
+            )
             host[r] += took
             return {"correlation": correlation[r], "device": 0}
 
@@ -168,10 +170,19 @@ class Job:
                 last = min(arrivals, key=lambda r: (-arrivals[r][0], r))
                 for r, (arrival, common) in arrivals.items():
                     talk = {"start": arrival, "end": done, "stream": TALK_STREAM, "device": 0}
-                    ranks[r].rows["kernels"].append(common | talk | {"kind": "collective", "name": "ncclDevKernel_AllReduce"})
+                    ranks[r].rows["kernels"].append(
+                        common | talk | {"kind": "collective", "name": "ncclDevKernel_AllReduce"}
+                    )
                     member = {"instance": instance, "communicator": numbers.setdefault(group, len(numbers)), "rank": r}
-                    member |= {"row": len(ranks[r].rows["collectives"]), "bytes": 8, "members": len(group), "error_ns": 0}
-                    members.append(member | {"synchronising": True, "op": "AllReduce", "awaited_rank": last, "last_rank": last})
+                    member |= {
+                        "row": len(ranks[r].rows["collectives"]),
+                        "bytes": 8,
+                        "members": len(group),
+                        "error_ns": 0,
+                    }
+                    members.append(
+                        member | {"synchronising": True, "op": "AllReduce", "awaited_rank": last, "last_rank": last}
+                    )
                     ranks[r].rows["collectives"].append(talk)
                     device[r] = done
                 instance += 1

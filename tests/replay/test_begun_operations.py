@@ -46,5 +46,13 @@ def test_beside_devices_they_are_moments_of_the_host(tmp_path):
 
 def test_of_a_host_alone_they_are_its_calls(tmp_path):
     # the arrival is the end of the call that began it
-    whole = {"start": 100_000, "end": 1_100_000, "name": "main", "kind": "pushpop", "thread": 0, "depth": 0, "domain": None}
+    whole = {
+        "start": 100_000,
+        "end": 1_100_000,
+        "name": "main",
+        "kind": "pushpop",
+        "thread": 0,
+        "depth": 0,
+        "domain": None,
+    }
     assert moments(tmp_path, ranges=[whole]) == [(10, 300, 800), (30, 300, 800), (900, 900, 1000)]

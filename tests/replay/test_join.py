@@ -54,7 +54,9 @@ def test_members_and_steps_are_those_of_the_nodes_rank(seed):
 
     shuffled = draw.permutation([(r, s) for r in (0, 1, 5) for s in range(6)])
     begin = shuffled[:, 1] * 100 + shuffled[:, 0]
-    steps = pa.table({"rank": shuffled[:, 0], "step": shuffled[:, 1], "start": begin, "end": begin + 90, "device_start": begin + 1})
+    steps = pa.table(
+        {"rank": shuffled[:, 0], "step": shuffled[:, 1], "start": begin, "end": begin + 90, "device_start": begin + 1}
+    )
     for part, own in zip(parts, _steps(parts, steps), strict=True):
         its = [s for s in steps.to_pylist() if s["rank"] == part.rank]
         for launch, step in zip(part.launched.tolist(), own.tolist(), strict=True):
@@ -72,7 +74,9 @@ def test_nodes_of_collectives_are_found_rank_by_rank(seed):
     replay = SimpleNamespace(parts=parts, base=np.array([1, 101, 201]))
     rank, row = draw.integers(0, 4, 50), draw.integers(0, 20, 50)
     of = {p.rank: (b, set(p.member_row.tolist())) for p, b in zip(parts, (1, 101, 201), strict=True)}
-    ends = [of[r][0] + 2 * n if r in of and n in of[r][1] else -1 for r, n in zip(rank.tolist(), row.tolist(), strict=True)]
+    ends = [
+        of[r][0] + 2 * n if r in of and n in of[r][1] else -1 for r, n in zip(rank.tolist(), row.tolist(), strict=True)
+    ]
     found = Replay.nodes(replay, rank, row)
     assert found[0].tolist() == ends
     assert found[1].tolist() == [e + 1 if e >= 0 else -1 for e in ends]

@@ -39,10 +39,17 @@ def runs(draw):
     cells, parts, step = [], [], [-1]
     for rank in ranks:
         count = kinds[random.integers(0, 2)] if random.random() < 0.8 else random.integers(10, 20, 3)
-        rows = [(s, n, float(random.integers(50, 150)) * int(count[n]), int(count[n])) for s in range(3) for n in range(3)]
+        rows = [
+            (s, n, float(random.integers(50, 150)) * int(count[n]), int(count[n])) for s in range(3) for n in range(3)
+        ]
         cells += [(rank, *row) for row in rows]
         nodes = np.arange(len(rows))
-        fields = {"cell_node": nodes, "cell_name": np.array([r[1] for r in rows]), "names": np.arange(3) * 7, "when": nodes}
+        fields = {
+            "cell_node": nodes,
+            "cell_name": np.array([r[1] for r in rows]),
+            "names": np.arange(3) * 7,
+            "when": nodes,
+        }
         fields |= {"cell_ns": np.array([r[2] for r in rows]), "cell_count": np.array([r[3] for r in rows])}
         parts.append(SimpleNamespace(rank=rank, **fields))
         step += [r[0] for r in rows]

@@ -79,7 +79,12 @@ def test_waits_that_few_of_the_peers_have_are_needless(waiting, needless):
         )  # fmt: skip
     graph = SimpleNamespace(source=np.array(sources, np.int64), target=np.array(targets, np.int64))
     replay = SimpleNamespace(
-        graph=graph, kind=np.array(kinds), rank=np.array(ranks), step=np.zeros(9, np.int64), parts=parts, base=np.array(base)
+        graph=graph,
+        kind=np.array(kinds),
+        rank=np.array(ranks),
+        step=np.zeros(9, np.int64),
+        parts=parts,
+        base=np.array(base),
     )
     found = peers._needless(replay, np.arange(3), np.zeros(3, np.int64))
     assert found.tolist() == [n in needless for n in waiting]
@@ -198,7 +203,9 @@ def test_the_median_is_of_what_is_there():
 
 
 def test_what_corresponds_takes_its_median_and_of_two_the_lower():
-    found = _typical(np.array([[0, 0, 0, 1, 2, 2, 3, 3, 3, 3]]), np.array([5.0, 1.0, 9.0, 4.0, 3.0, 7.0, 1.0, 2.0, 4.0, 9.0]))
+    found = _typical(
+        np.array([[0, 0, 0, 1, 2, 2, 3, 3, 3, 3]]), np.array([5.0, 1.0, 9.0, 4.0, 3.0, 7.0, 1.0, 2.0, 4.0, 9.0])
+    )
     assert found[[0, 1, 2, 4, 5, 6, 7, 8, 9]].tolist() == [5.0, 5.0, 5.0, 3.0, 3.0, 3.0, 3.0, 3.0, 3.0]
     assert np.isnan(found[3])
     two = _typical(np.array([[0, 0, 0], [0, 1, 0]]), np.array([5.0, 1.0, 9.0]))

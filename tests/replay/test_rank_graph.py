@@ -22,14 +22,18 @@ ALL = (0, 1, 2, 3)
 def jobs(draw):
     """Jobs of up to five ranks and six rounds, with any groups."""
     ranks, rounds = draw(st.integers(1, 5)), draw(st.integers(1, 6))
-    compute = draw(st.lists(st.lists(st.integers(0, 400_000), min_size=ranks, max_size=ranks), min_size=rounds, max_size=rounds))
+    compute = draw(
+        st.lists(st.lists(st.integers(0, 400_000), min_size=ranks, max_size=ranks), min_size=rounds, max_size=rounds)
+    )
     groups = []
     for _ in range(rounds):
         colours = draw(st.lists(st.integers(0, 2), min_size=ranks, max_size=ranks))
         found = [tuple(r for r in range(ranks) if colours[r] == c) for c in range(3)]
         groups.append([g for g in found if len(g) > 1])
     transfer = draw(st.lists(st.integers(0, 50_000), min_size=rounds, max_size=rounds))
-    return Job(np.array(compute), groups, transfer, draw(st.sampled_from([100, 3_000, 90_000])), draw(st.integers(0, 3)))
+    return Job(
+        np.array(compute), groups, transfer, draw(st.sampled_from([100, 3_000, 90_000])), draw(st.integers(0, 3))
+    )
 
 
 @settings(deadline=None, max_examples=cases(50, 150))
@@ -66,7 +70,10 @@ def test_a_slow_rank_at_its_peers_median_gives_the_time_of_the_job_without_it():
     after, _ = replayed(replay, changed_weights(replay, peers, Change(ranks=frozenset([2]))))
     assert after == healthy == straggling().makespan_ns() - 12 * 50_000
     for other in (0, 1, 3):
-        assert replayed(replay, changed_weights(replay, peers, Change(ranks=frozenset([other]))))[0] == straggling().makespan_ns()
+        assert (
+            replayed(replay, changed_weights(replay, peers, Change(ranks=frozenset([other]))))[0]
+            == straggling().makespan_ns()
+        )
     assert blame_ns(replay, peers) == ({0: 0.0, 1: 0.0, 2: pytest.approx(12 * 50_000), 3: 0.0}, 0.0)
 
 
@@ -105,7 +112,15 @@ def test_a_slow_host_is_on_the_path_and_goes_with_its_rank():
         for n in range(10):
             api.append({"start": at, "end": at + 100, "correlation": n, "name": "cudaLaunchKernel"})
             kernels.append(
-                {"start": at + 2_000, "end": at + 4_000, "device": 0, "stream": 7, "correlation": n, "kind": "compute", "name": "k"}
+                {
+                    "start": at + 2_000,
+                    "end": at + 4_000,
+                    "device": 0,
+                    "stream": 7,
+                    "correlation": n,
+                    "kind": "compute",
+                    "name": "k",
+                }
             )
             at += took[r]
         rank[r].rows = {"kernels": kernels, "api": api}
@@ -120,7 +135,9 @@ def test_a_slow_host_is_on_the_path_and_goes_with_its_rank():
 
 
 def test_pauses_that_nothing_explains_are_the_replay_error():
-    kernels = [{"start": s, "end": s + 1_000, "device": 0, "stream": 7, "kind": "compute", "name": "k"} for s in (0, 101_000)]
+    kernels = [
+        {"start": s, "end": s + 1_000, "device": 0, "stream": 7, "kind": "compute", "name": "k"} for s in (0, 101_000)
+    ]
     rank = Rank(0, rows={"kernels": kernels})
     empty = Job(np.zeros((1, 2)), [[]], [0]).replay()[1]
     replay = join([rank_graph(rank, np.empty(0, np.int64))], empty)
@@ -181,14 +198,23 @@ def test_work_within_other_work_of_its_stream_takes_no_time_of_its_own():
     whole = join([rank_graph(rank, np.empty(0, np.int64))], members)
     assert (whole.recorded_ns, int(whole.recorded[0].max()), whole.error) == (151_000, 151_000, 0.0)
     change = Change(names=frozenset(whole.names[0].tolist()), scale=0.5)
-    assert replayed(whole, changed_weights(whole, peers_of(whole, members), change))[0] == 10_000 + 50_000 + 1_000 + 20_000
+    assert (
+        replayed(whole, changed_weights(whole, peers_of(whole, members), change))[0] == 10_000 + 50_000 + 1_000 + 20_000
+    )
     del rank.rows["kernels"][2]
     assert join([rank_graph(rank, np.empty(0, np.int64))], members).recorded_ns == 110_000
 
 
 def test_each_copy_is_a_segment_so_that_a_replay_can_leave_it_out_alone():
     copies = [
-        {"start": 1_000 * n, "end": 1_000 * n + 900, "device": 0, "stream": COMPUTE_STREAM, "correlation": n, "kind": "HtoD"}
+        {
+            "start": 1_000 * n,
+            "end": 1_000 * n + 900,
+            "device": 0,
+            "stream": COMPUTE_STREAM,
+            "correlation": n,
+            "kind": "HtoD",
+        }
         for n in range(1, 4)
     ]
     graph = rank_graph(Rank(0, rows={"copies": copies}), np.empty(0, np.int64))

@@ -14,13 +14,19 @@ from alltrace.replay.rank_graph import _Arcs, _begun, _host_meetings, _parts
 
 @pytest.mark.parametrize("size", [8, 4, 3])
 def test_rows_are_taken_some_at_a_time_with_the_parts_of_segments_in_them(monkeypatch, size):
-    monkeypatch.setattr(rank_graph, "blocks", lambda count: (slice(n, min(n + size, count)) for n in range(0, count, size)))
+    monkeypatch.setattr(
+        rank_graph, "blocks", lambda count: (slice(n, min(n + size, count)) for n in range(0, count, size))
+    )
     parts = list(_parts(np.array([0, 3, 5]), 8))
-    assert [(rows.start, rows.stop) for rows, _, _, _ in parts] == {8: [(0, 8)], 4: [(0, 4), (4, 8)], 3: [(0, 3), (3, 6), (6, 8)]}[
+    assert [(rows.start, rows.stop) for rows, _, _, _ in parts] == {
+        8: [(0, 8)],
+        4: [(0, 4), (4, 8)],
+        3: [(0, 3), (3, 6), (6, 8)],
+    }[size]
+    assert np.concatenate([numbers[part] for _, _, numbers, part in parts]).tolist() == [0, 0, 0, 1, 1, 2, 2, 2]
+    assert [begin.tolist() for _, begin, _, _ in parts] == {8: [[0, 3, 5]], 4: [[0, 3], [0, 1]], 3: [[0], [0, 2], [0]]}[
         size
     ]
-    assert np.concatenate([numbers[part] for _, _, numbers, part in parts]).tolist() == [0, 0, 0, 1, 1, 2, 2, 2]
-    assert [begin.tolist() for _, begin, _, _ in parts] == {8: [[0, 3, 5]], 4: [[0, 3], [0, 1]], 3: [[0], [0, 2], [0]]}[size]
 
 
 def test_arcs_come_with_what_is_alike_once():
@@ -49,7 +55,9 @@ def test_calls_of_the_host_meet_from_their_begin_or_their_wait_to_their_end():
 
 def test_what_a_call_began_is_the_work_that_starts_with_it():
     rank = rank_with(api_start=[100, 300, 500], wait_start=[400, None, 600])
-    work = SimpleNamespace(track=np.array([0, 0, 0, 1, 1]), start=np.array([90, 100, 400, 500, 600]), rows={2: [0], 3: [1], 4: [2]})
+    work = SimpleNamespace(
+        track=np.array([0, 0, 0, 1, 1]), start=np.array([90, 100, 400, 500, 600]), rows={2: [0], 3: [1], 4: [2]}
+    )
     assert _begun(rank, work) == {0: 1, 2: 3}
     assert _begun(SimpleNamespace(host_work=None), work) == {}
     late = SimpleNamespace(track=work.track, start=np.array([90, 101, 400, 501, 600]), rows=work.rows)

@@ -83,4 +83,8 @@ def test_a_wait_of_a_nanosecond_is_traced_back_like_any_other():
     whole = root_causes(replay, peers_of(replay, members), late, np.array([400_000]), since)
     assert (whole[2] > 0).all()  # who is on the way and takes no longer than others is not named
     assert sum(whole[2]) == pytest.approx(1.0)
-    assert [len(c) for c in root_causes(replay, peers_of(replay, members), np.array([-1]), np.array([1]), since)] == [0, 0, 0]
+    assert [len(c) for c in root_causes(replay, peers_of(replay, members), np.array([-1]), np.array([1]), since)] == [
+        0,
+        0,
+        0,
+    ]

@@ -50,8 +50,18 @@ def test_work_was_launched_by_its_own_process(tmp_path):
     ],
 )
 def test_calls_that_wait_for_the_device_wait_by_any_vendors_name(tmp_path, name):
-    names = [name, "hipMemcpyAsync", "hipLaunchKernel", "hipStreamWaitEvent", "hipMallocAsync", "hipFreeAsync", "cudaMemcpyAsync"]
-    calls = [{"start": 10 * n, "end": 10 * n + 5, "correlation": n, "name": called} for n, called in enumerate(names, 1)]
+    names = [
+        name,
+        "hipMemcpyAsync",
+        "hipLaunchKernel",
+        "hipStreamWaitEvent",
+        "hipMallocAsync",
+        "hipFreeAsync",
+        "cudaMemcpyAsync",
+    ]
+    calls = [
+        {"start": 10 * n, "end": 10 * n + 5, "correlation": n, "name": called} for n, called in enumerate(names, 1)
+    ]
     _, waits = read(make_run(tmp_path, {0: {"api": calls}}).in_session_time().rank(0), np.empty(0, np.int64))
     assert (waits.start.tolist(), waits.end.tolist()) == ([10], [15])
 

@@ -16,7 +16,9 @@ MS = 1_000_000
 @together("ask", ASKS)
 def test_every_section_shows_columns_that_its_recipe_has(ask):
     recipe = find(ask.recipe)
-    columns = {c.name for c in recipe.answer_columns({o.name: ask.options.get(o.name, o.default) for o in recipe.options})}
+    columns = {
+        c.name for c in recipe.answer_columns({o.name: ask.options.get(o.name, o.default) for o in recipe.options})
+    }
     assert {*ask.shown, *ask.views} <= columns
 
 
@@ -67,7 +69,12 @@ def test_a_recipe_that_refuses_costs_its_section_alone(hostile_run, monkeypatch)
 def test_a_run_of_pytorch_has_its_operators_modules_and_memory(tmp_path):
     blocks = [{"time": 3, "kind": "allocate", "bytes": 8, "address": 1, "memory": "cuda"}]
     ranges = [module("Linear_0", 0, 50), operator("aten::mm", 5, 20), {"start": 0, "end": 90, "name": "ProfilerStep#1"}]
-    tables = {"ranges": ranges, "allocations": blocks, "kernels": launched([("k", 1, 30, 60)]), "api": [call(10, 12, 1)]}
+    tables = {
+        "ranges": ranges,
+        "allocations": blocks,
+        "kernels": launched([("k", 1, 30, 60)]),
+        "api": [call(10, 12, 1)],
+    }
     found = sections(gather(make_run(tmp_path, {0: tables}), "a run"))
     assert list(found) == [*(a.key for a in ASKS), "clocks"]
     (row,) = found["kernel-origins"].table.to_pylist()
@@ -86,11 +93,22 @@ def manifest(environments, hosts, utc_ns):
     reports = tuple(ReportRecord(f"r{n}", 1, "", environment=e) for n, e in enumerate(environments))
     ranks = tuple(
         RankRecord(
-            rank=n, local_rank=n, host=h, pids=(), devices=(), rank_source="RANK", reports=(n,), start_ns=0, end_ns=1, rows={}
+            rank=n,
+            local_rank=n,
+            host=h,
+            pids=(),
+            devices=(),
+            rank_source="RANK",
+            reports=(n,),
+            start_ns=0,
+            end_ns=1,
+            rows={},
         )
         for n, h in enumerate(hosts)
     )
-    return Manifest(reports=reports, ranks=ranks, clocks=(), zero_utc_ns=utc_ns, labels=with_defaults(Labels(), environments))
+    return Manifest(
+        reports=reports, ranks=ranks, clocks=(), zero_utc_ns=utc_ns, labels=with_defaults(Labels(), environments)
+    )
 
 
 def test_a_run_is_called_by_its_job_date_and_hosts():

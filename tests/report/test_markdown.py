@@ -10,7 +10,9 @@ from alltrace.report.markdown import literal
 
 def test_a_report_for_a_pull_request_has_findings_and_no_markup(hostile_run):
     text = to_markdown(gather(hostile_run, "nightly @team", pictures=False))
-    assert text.startswith("# alltrace: nightly @&#8203;team\n\n4 ranks, 1 host, 4 devices, 69.00 ms from first to last event\n")
+    assert text.startswith(
+        "# alltrace: nightly @&#8203;team\n\n4 ranks, 1 host, 4 devices, 69.00 ms from first to last event\n"
+    )
     assert "## What costs time" in text
     assert text.count("<details>") == text.count("</details>") == text.count("<summary>") == 5
     assert "- device\n  - parallel efficiency: " in text

@@ -23,7 +23,9 @@ def run_cells(made):
     for cell in made["cells"]:
         if cell["cell_type"] != "code":
             continue
-        *lines, last = cell["source"].rsplit("\n", 1) if cell["source"].startswith("from pathlib") else (cell["source"],)
+        *lines, last = (
+            cell["source"].rsplit("\n", 1) if cell["source"].startswith("from pathlib") else (cell["source"],)
+        )
         exec("\n".join(lines), names)
         shown.append(eval(last, names))
     return shown

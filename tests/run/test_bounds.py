@@ -33,7 +33,9 @@ TIMES = st.one_of(
     st.integers(-100, 100),
     st.sampled_from([MOST_TIME_NS, -MOST_TIME_NS, MOST_TIME_NS + 1]),
 )
-SIZES = st.one_of(st.none(), st.integers(-(2**63), 2**63 - 1), st.integers(0, 9), st.sampled_from([MOST_SUM // 2, -MOST_SUM // 2]))
+SIZES = st.one_of(
+    st.none(), st.integers(-(2**63), 2**63 - 1), st.integers(0, 9), st.sampled_from([MOST_SUM // 2, -MOST_SUM // 2])
+)
 
 LEFT_OUT = "values of `gpu_metrics` left out because they are not finite or are 1e100 or more"
 
@@ -43,10 +45,15 @@ def test_what_passes_can_be_added_up(batches):
     bounds = Bounds("r.sqlite", TABLES["copies"])
     rows = [row for part in batches for row in part]
     reachable = [
-        all(t is None or abs(t) <= MOST_TIME_NS for t in (start, end)) and (None in (start, end) or abs(end - start) <= 2**55)
+        all(t is None or abs(t) <= MOST_TIME_NS for t in (start, end))
+        and (None in (start, end) or abs(end - start) <= 2**55)
         for start, end, _ in rows
     ]
-    wanted = [(s, e, n if n is not None and abs(n) <= 2**50 else None) for (s, e, n), ok in zip(rows, reachable, strict=True) if ok]
+    wanted = [
+        (s, e, n if n is not None and abs(n) <= 2**50 else None)
+        for (s, e, n), ok in zip(rows, reachable, strict=True)
+        if ok
+    ]
     passed = []
     for part in batches:
         start, end, size = (list(column) for column in zip(*part, strict=True))
@@ -131,10 +138,26 @@ TIME = "with a time more than 36 years away"
 @pytest.mark.parametrize(
     ("change", "table", "text"),
     [
-        ("CUPTI_ACTIVITY_KIND_KERNEL SET end = 9223372036854775807 WHERE rowid = 3", "kernels", f"rows of `kernels` {TIME}"),
-        ("CUPTI_ACTIVITY_KIND_KERNEL SET start = -9223372036854775808 WHERE rowid = 3", "kernels", f"rows of `kernels` {TIME}"),
-        ("CUPTI_ACTIVITY_KIND_RUNTIME SET end = start + 288230376151711744 WHERE rowid = 3", "api", f"rows of `api` {TIME}"),
-        ("CUPTI_ACTIVITY_KIND_MEMCPY SET bytes = 9223372036854775807 WHERE rowid = 1", "copies", "sizes of `copies` left out"),
+        (
+            "CUPTI_ACTIVITY_KIND_KERNEL SET end = 9223372036854775807 WHERE rowid = 3",
+            "kernels",
+            f"rows of `kernels` {TIME}",
+        ),
+        (
+            "CUPTI_ACTIVITY_KIND_KERNEL SET start = -9223372036854775808 WHERE rowid = 3",
+            "kernels",
+            f"rows of `kernels` {TIME}",
+        ),
+        (
+            "CUPTI_ACTIVITY_KIND_RUNTIME SET end = start + 288230376151711744 WHERE rowid = 3",
+            "api",
+            f"rows of `api` {TIME}",
+        ),
+        (
+            "CUPTI_ACTIVITY_KIND_MEMCPY SET bytes = 9223372036854775807 WHERE rowid = 1",
+            "copies",
+            "sizes of `copies` left out",
+        ),
     ],
 )
 def test_one_impossible_number_leaves_out_its_row_or_itself(report, tmp_path, change, table, text):
@@ -163,7 +186,9 @@ def test_metrics_that_are_no_numbers_are_noted_once(report, tmp_path):
 def test_a_run_that_was_there_stays_where_other_reports_are_refused(report, tmp_path):
     import_reports([str(report)], tmp_path / "run", jobs=1)
     (tmp_path / "run" / "notes.json").write_text("{}")
-    path = changed(report, tmp_path / "bad.sqlite", "UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET start = -9223372036854775808")
+    path = changed(
+        report, tmp_path / "bad.sqlite", "UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET start = -9223372036854775808"
+    )
     with pytest.raises(InputError, match="most rows have a time that cannot be"):
         import_reports([str(path)], tmp_path / "run", jobs=1)
     assert (tmp_path / "run" / "notes.json").exists()

@@ -215,7 +215,9 @@ def test_a_run_that_is_being_made_is_not_removed(copy, tmp_path):
 def test_a_cache_that_cannot_be_written_is_a_sentence(copy, tmp_path, place):
     (tmp_path / place).parent.mkdir(exist_ok=True)
     (tmp_path / place).write_text("a file")
-    with pytest.raises(InputError, match=r"cache: the cache cannot be written \(.*\); give another folder with --cache-dir"):
+    with pytest.raises(
+        InputError, match=r"cache: the cache cannot be written \(.*\); give another folder with --cache-dir"
+    ):
         resolve([str(copy)], cache_dir=tmp_path / "cache", jobs=1)
 
 
@@ -284,15 +286,21 @@ def test_a_report_by_a_signed_address(reports, tmp_path):
 
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(reports))) as server:
         Thread(target=server.serve_forever, daemon=True).start()
-        place = fetch(f"http://127.0.0.1:{server.server_port}/tiny_rank0.sqlite?X-Amz-Signature={'a' * 300}&x=*", tmp_path)
+        place = fetch(
+            f"http://127.0.0.1:{server.server_port}/tiny_rank0.sqlite?X-Amz-Signature={'a' * 300}&x=*", tmp_path
+        )
         server.shutdown()
     assert place.name == "tiny_rank0.sqlite"
     assert place.read_bytes() == (reports / "tiny_rank0.sqlite").read_bytes()
 
 
-@pytest.mark.parametrize("url", ["memory://nowhere", "nosuch://x", "zip://x::file:///nowhere.zip", "file:///nowhere/x.sqlite"])
+@pytest.mark.parametrize(
+    "url", ["memory://nowhere", "nosuch://x", "zip://x::file:///nowhere.zip", "file:///nowhere/x.sqlite"]
+)
 def test_a_url_that_cannot_be_fetched_is_a_sentence(tmp_path, url):
-    with pytest.raises(InputError, match=rf"{re.escape(url)}: it cannot be fetched \(.*\); check the URL, or copy") as caught:
+    with pytest.raises(
+        InputError, match=rf"{re.escape(url)}: it cannot be fetched \(.*\); check the URL, or copy"
+    ) as caught:
         resolve([url], cache_dir=tmp_path)
     assert "\n" not in str(caught.value)
 

@@ -14,7 +14,9 @@ def calls(tmp_path, monkeypatch, count):
     """A rank with calls in row groups of four, which are read one at a time."""
     monkeypatch.setattr(row_groups, "ROW_GROUP_ROWS", 4)
     monkeypatch.setattr(collecting, "_PIECE_ROWS", 1)
-    rows = [{"start": n, "end": n + 1, "correlation": None if n % 3 == 1 else n, "name": "cudaMalloc"} for n in range(count)]
+    rows = [
+        {"start": n, "end": n + 1, "correlation": None if n % 3 == 1 else n, "name": "cudaMalloc"} for n in range(count)
+    ]
     return make_run(tmp_path, {0: {"api": rows, "copies": [copy(5, 6), copy(7, 8, correlation=70)]}}).rank(0)
 
 

@@ -31,7 +31,9 @@ def by_copies(path):
             "SELECT k.rowid, k.start, k.end, k.deviceId, k.contextId, k.streamId, k.correlationId, k.globalPid "
             "FROM CUPTI_ACTIVITY_KIND_KERNEL k JOIN StringIds s ON s.id = k.shortName WHERE s.value LIKE 'ncclDevKernel_AllGather%'"
         ).fetchall()
-        base.execute("INSERT INTO StringIds (id, value) SELECT max(id) + 1, 'cudaMemcpyBatchAsync_v12080' FROM StringIds")
+        base.execute(
+            "INSERT INTO StringIds (id, value) SELECT max(id) + 1, 'cudaMemcpyBatchAsync_v12080' FROM StringIds"
+        )
         (batch,) = base.execute("SELECT max(id) FROM StringIds").fetchone()
         for row, start, end, device, context, stream, correlation, process in kernels:
             first, last = start + (end - start) // 10, end - (end - start) // 10
@@ -83,14 +85,18 @@ def test_a_collective_by_copies_is_answered_as_the_same_by_a_kernel(runs, questi
 
 def test_what_they_are_made_from_is_said(runs):
     _, run, counts = runs
-    words = [r["evidence"] for r in run.table("collectives", ranks=[0]).arrow().read_all().to_pylist() if r["op"] is not None]
+    words = [
+        r["evidence"] for r in run.table("collectives", ranks=[0]).arrow().read_all().to_pylist() if r["op"] is not None
+    ]
     assert words.count("nvtx+copy") == counts[0]
     assert words.count("nvtx+kernel") > 0
 
 
 def test_diagnose_does_not_call_them_transfers_of_the_program(runs):
     whole, run, _ = runs
-    kinds = [{(r["kind"], tuple(r["ranks"])) for r in ask(one, "diagnose", jobs=1).table.to_pylist()} for one in (whole, run)]
+    kinds = [
+        {(r["kind"], tuple(r["ranks"])) for r in ask(one, "diagnose", jobs=1).table.to_pylist()} for one in (whole, run)
+    ]
     assert kinds[0] == kinds[1]
 
 
@@ -103,7 +109,11 @@ def test_what_diagnose_takes_of_a_rank_is_the_same(runs):
         its = activity(graphs, copies, Calls(rank, graphs, copies))
         spans = {name: getattr(its, name) for name in ("compute", "communication", "copies", "transfers", "queued")}
         told.append(
-            (facts.copy_kinds, facts.copy_bytes.tolist(), {n: (m.starts.tolist(), m.ends.tolist()) for n, m in spans.items()})
+            (
+                facts.copy_kinds,
+                facts.copy_bytes.tolist(),
+                {n: (m.starts.tolist(), m.ends.tolist()) for n, m in spans.items()},
+            )
         )
     assert told[0] == told[1]
 

@@ -61,7 +61,14 @@ def test_a_report_and_its_export_are_one(reports, tmp_path):
 
 def test_an_export_that_is_older_than_its_report_is_known(tmp_path):
     make(tmp_path, "a.nsys-rep", "a.sqlite", "b.nsys-rep", "b.sqlite", "c.qdrep", "c_pqtdir", "d.sqlite", "e.nsys-rep")
-    for name, at in (("a.sqlite", 1), ("a.nsys-rep", 2), ("b.nsys-rep", 1), ("b.sqlite", 1), ("c_pqtdir", 1), ("c.qdrep", 2)):
+    for name, at in (
+        ("a.sqlite", 1),
+        ("a.nsys-rep", 2),
+        ("b.nsys-rep", 1),
+        ("b.sqlite", 1),
+        ("c_pqtdir", 1),
+        ("c.qdrep", 2),
+    ):
         os.utime(tmp_path / name, (at, at))
     names = ("a.sqlite", "b.sqlite", "c_pqtdir", "d.sqlite", "e.nsys-rep", "gone.sqlite")
     found = outdated([*(tmp_path / n for n in names), tmp_path / "none" / "x.sqlite"])
@@ -112,7 +119,9 @@ def test_urls(tmp_path, monkeypatch):
     with pytest.raises(InputError, match="it is a URL that cannot be opened here"):
         find_reports(["s3://b/x"])
     make(tmp_path, "fetched.sqlite")
-    assert find_reports(["s3://b/x"], lambda urls: [tmp_path / "fetched.sqlite" for _ in urls]) == [tmp_path / "fetched.sqlite"]
+    assert find_reports(["s3://b/x"], lambda urls: [tmp_path / "fetched.sqlite" for _ in urls]) == [
+        tmp_path / "fetched.sqlite"
+    ]
     monkeypatch.chdir(tmp_path)
     make(tmp_path, "odd:/x.sqlite")
     assert not is_url("odd://x.sqlite")  # it is there, so it is a path

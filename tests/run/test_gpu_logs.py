@@ -151,7 +151,9 @@ def test_local_times_that_fit_in_several_zones_are_not_guessed(job):
     early, late = (job.text(host, ahead_ns=n * HOUR_NS).splitlines()[1:3] for n in (-2, 2))
     lines = text.splitlines()
     log = job.write("gpu.csv", "\n".join([lines[0], *early, *lines[1:], *late]) + "\n")
-    with pytest.raises(UsageError, match=r"time zones; give --gpu-log-utc-offset, such as \+01:00, or a file gpu.csv.utc-offset"):
+    with pytest.raises(
+        UsageError, match=r"time zones; give --gpu-log-utc-offset, such as \+01:00, or a file gpu.csv.utc-offset"
+    ):
         job.join(log)
     # the file was last written to when its last sample was taken
     last = job.times(job.ranks[0])[1] + 2 * HOUR_NS
@@ -178,7 +180,9 @@ def test_import_finds_what_was_recorded_beside_the_reports(job, tmp_path, capsys
     assert {row[0] for row in joined(OpenRun(found))} == {r.rank for r in job.ranks if r.host == host}
     text = log.read_text()
     # an empty one, and one whose time zone could be any
-    for n, unusable in enumerate(("", "\n".join([*text.splitlines(), *job.text(host, ahead_ns=-2 * HOUR_NS).splitlines()[1:]]))):
+    for n, unusable in enumerate(
+        ("", "\n".join([*text.splitlines(), *job.text(host, ahead_ns=-2 * HOUR_NS).splitlines()[1:]]))
+    ):
         log.write_text(unusable)
         (reports / f"{log.name}.utc-offset").unlink(missing_ok=True)
         assert main(["import", str(reports), "-o", str(lost / str(n)), "--jobs", "1"]) == 0
@@ -188,8 +192,12 @@ def test_import_finds_what_was_recorded_beside_the_reports(job, tmp_path, capsys
 
 def test_sql_and_info_tell_of_it(job):
     run = job.join(job.write("gpu.csv", job.text(job.ranks[0].host)), gpu_log_offset_ns=0)
-    rows = query(run, "SELECT rank, host, count(*) AS n, max(sm_clock_mhz) AS mhz FROM gpu_log GROUP BY ALL ORDER BY 1").table
-    assert rows.to_pylist() == [{"rank": r, "host": job.ranks[0].host, "n": 80, "mhz": 1980.0 - 100 * r} for r in (0, 1)]
+    rows = query(
+        run, "SELECT rank, host, count(*) AS n, max(sm_clock_mhz) AS mhz FROM gpu_log GROUP BY ALL ORDER BY 1"
+    ).table
+    assert rows.to_pylist() == [
+        {"rank": r, "host": job.ranks[0].host, "n": 80, "mhz": 1980.0 - 100 * r} for r in (0, 1)
+    ]
     assert any("1 GPU log joined: 160 samples" in note for note in ask(run, "info").notes)
 
 
@@ -208,7 +216,8 @@ def test_a_run_without_gpu_logs_has_an_empty_view(job):
 
 
 @pytest.mark.parametrize(
-    ("text", "hours"), [("+01:00", 1), ("-0730", -7.5), ("+0000", 0), ("Z", 0), ("UTC", 0), (" +05:45 ", 5.75), ("+14:00", 14)]
+    ("text", "hours"),
+    [("+01:00", 1), ("-0730", -7.5), ("+0000", 0), ("Z", 0), ("UTC", 0), (" +05:45 ", 5.75), ("+14:00", 14)],
 )
 def test_offsets(text, hours):
     assert parse_utc_offset(text) == hours * HOUR_NS

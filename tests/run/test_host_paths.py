@@ -86,7 +86,16 @@ def test_reports_are_read_where_they_are_and_the_run_is_the_same(nodes, tmp_path
 
 @emulated
 def test_reports_of_a_host_stand_in_the_place_of_a_run(nodes, tmp_path, capsys):
-    asked = ["kernels", f"n1:{nodes.local / 'job'}", "--format", "csv", "--cache-dir", str(tmp_path), "--dask", nodes.address]
+    asked = [
+        "kernels",
+        f"n1:{nodes.local / 'job'}",
+        "--format",
+        "csv",
+        "--cache-dir",
+        str(tmp_path),
+        "--dask",
+        nodes.address,
+    ]
     assert main(asked) == 0
     first = capsys.readouterr().out
     assert first.count("\n") > 1

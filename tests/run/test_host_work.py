@@ -22,8 +22,23 @@ def call(start, end, name="MPI_Allreduce", kind="collective", **others):
 
 
 def gloo(start, end, thread=1):
-    operation = {"start": start, "end": end, "api_start": start, "api_end": end, "op": "AllReduce", "communicator": "pg 0 [0, 1]"}
-    return {**operation, "thread": thread, "device": None, "stream": None, "group_size": 2, "sequence": start, "evidence": "trace"}
+    operation = {
+        "start": start,
+        "end": end,
+        "api_start": start,
+        "api_end": end,
+        "op": "AllReduce",
+        "communicator": "pg 0 [0, 1]",
+    }
+    return {
+        **operation,
+        "thread": thread,
+        "device": None,
+        "stream": None,
+        "group_size": 2,
+        "sequence": start,
+        "evidence": "trace",
+    }
 
 
 def work_of(tmp_path, tables, others=None):
@@ -65,7 +80,12 @@ def test_calls_of_which_only_the_name_is_recorded_communicate_too(tmp_path):
 
 
 def test_with_operators_short_pauses_are_work_and_long_ones_are_not(tmp_path):
-    rows = [operator(0, 4 * MS), operator(1 * MS, 2 * MS, "aten::add"), operator(5 * MS - 1, 6 * MS), operator(7 * MS, 8 * MS)]
+    rows = [
+        operator(0, 4 * MS),
+        operator(1 * MS, 2 * MS, "aten::add"),
+        operator(5 * MS - 1, 6 * MS),
+        operator(7 * MS, 8 * MS),
+    ]
     assert work_of(tmp_path, {"ranges": rows}) == [
         (0, 1 * MS, 0, "host", "aten::mm"),
         (1 * MS, 2 * MS, 0, "host", "aten::add"),
@@ -80,7 +100,9 @@ WAITS = {
     "operating system": {
         "osrt": [
             {"start": 2 * MS + at, "end": 2 * MS + at + MS // 4, "name": name}
-            for at, name in zip(range(0, MS, MS // 4), ("nanosleep", "sem_wait", "pthread_cond_wait", "read"), strict=True)
+            for at, name in zip(
+                range(0, MS, MS // 4), ("nanosleep", "sem_wait", "pthread_cond_wait", "read"), strict=True
+            )
         ]
     },
     "off the CPU": {"sched": [{"time": t, "scheduled_in": t != 2 * MS} for t in (0, 2 * MS, 3 * MS, 4 * MS)]},
@@ -96,7 +118,8 @@ def test_a_thread_that_waits_does_not_compute(tmp_path, wait):
 def test_what_loads_a_batch_is_no_work(tmp_path):
     loading = operator(3 * MS, 5 * MS, "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__")
     rows = work_of(
-        tmp_path, {"ranges": [operator(0, 3 * MS), loading, operator(4 * MS, 5 * MS, "aten::randn"), operator(5 * MS, 6 * MS)]}
+        tmp_path,
+        {"ranges": [operator(0, 3 * MS), loading, operator(4 * MS, 5 * MS, "aten::randn"), operator(5 * MS, 6 * MS)]},
     )
     assert [r[:2] for r in rows] == [(0, 3 * MS), (5 * MS, 6 * MS)]
 
@@ -105,7 +128,11 @@ def test_another_thread_communicates_while_the_main_one_computes(tmp_path):
     rows = work_of(
         tmp_path,
         {
-            "ranges": [operator(0, 10 * MS), operator(20 * MS, 21 * MS, "aten::add"), range_of(4 * MS, 19 * MS, "gloo", thread=1)],
+            "ranges": [
+                operator(0, 10 * MS),
+                operator(20 * MS, 21 * MS, "aten::add"),
+                range_of(4 * MS, 19 * MS, "gloo", thread=1),
+            ],
             "collectives": [gloo(4 * MS, 20 * MS + MS // 2), gloo(25 * MS, 30 * MS, thread=2)],
         },
     )

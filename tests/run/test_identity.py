@@ -54,7 +54,9 @@ def test_slurm_under_mpirun_numbers_nobody():
     plan = plan_ranks(reports)
     assert found(plan) == [(r, "file name", [r]) for r in range(4)]
     assert plan.notes == ("SLURM_PROCID gives rank 0 to all 4 processes that have it, so it was not used",)
-    with_mpirun = [x._replace(environment={"SLURM_PROCID": "0", "OMPI_COMM_WORLD_RANK": str(3 - i)}) for i, x in enumerate(reports)]
+    with_mpirun = [
+        x._replace(environment={"SLURM_PROCID": "0", "OMPI_COMM_WORLD_RANK": str(3 - i)}) for i, x in enumerate(reports)
+    ]
     plan = plan_ranks(with_mpirun)
     assert found(plan) == [(r, "OMPI_COMM_WORLD_RANK", [3 - r]) for r in range(4)]
     assert plan.notes == ()
@@ -106,7 +108,11 @@ def test_two_hosts_may_have_the_same_process_number():
 
 def test_capture_ranges_of_one_process_are_one_rank_in_time_order():
     """The second range began after MPI_Init, so it knows no rank."""
-    ranges = [report("rep.2.sqlite", utc_ns=500), report("rep.10.sqlite", utc_ns=900), report("rep.1.sqlite", utc_ns=100, mpi=3)]
+    ranges = [
+        report("rep.2.sqlite", utc_ns=500),
+        report("rep.10.sqlite", utc_ns=900),
+        report("rep.1.sqlite", utc_ns=100, mpi=3),
+    ]
     plan = plan_ranks(ranges)
     assert found(plan) == [(3, "MPI_RANKS", [2, 0, 1])]
     assert plan.missing == (0, 1, 2)
@@ -153,7 +159,9 @@ def test_a_date_in_a_name_is_no_rank(number):
 
 @pytest.mark.parametrize("rank", [-1, 1 << 40])
 def test_damaged_ranks_and_sizes_are_passed_over(rank):
-    plan = plan_ranks([report("x.sqlite", mpi=rank, world_size=1 << 40, environment={"WORLD_SIZE": "999999999", "RANK": "2"})])
+    plan = plan_ranks(
+        [report("x.sqlite", mpi=rank, world_size=1 << 40, environment={"WORLD_SIZE": "999999999", "RANK": "2"})]
+    )
     assert found(plan) == [(2, "RANK", [0])]
     assert plan.missing == (0, 1)
 
@@ -194,7 +202,14 @@ some_reports = st.lists(
 @given(some_reports, st.randoms(use_true_random=False))
 def test_the_order_of_the_reports_does_not_matter(given_reports, random):
     reports = [
-        report(f"{stem}.sqlite", host=host, pid=pid, mpi=mpi, environment={} if rank is None else {"RANK": str(rank)}, utc_ns=n)
+        report(
+            f"{stem}.sqlite",
+            host=host,
+            pid=pid,
+            mpi=mpi,
+            environment={} if rank is None else {"RANK": str(rank)},
+            utc_ns=n,
+        )
         for n, (stem, host, pid, rank, mpi) in enumerate(given_reports)
     ]
     order = list(range(len(reports)))
@@ -202,8 +217,12 @@ def test_the_order_of_the_reports_does_not_matter(given_reports, random):
     plan, other = plan_ranks(reports), plan_ranks([reports[i] for i in order])
     assert (other.notes, other.missing) == (plan.notes, plan.missing)
     assert [
-        (r.rank, r.local_rank, r.host, r.pids, r.source, [(order[s.report], s.processes) for s in r.sources]) for r in other.ranks
-    ] == [(r.rank, r.local_rank, r.host, r.pids, r.source, [(s.report, s.processes) for s in r.sources]) for r in plan.ranks]
+        (r.rank, r.local_rank, r.host, r.pids, r.source, [(order[s.report], s.processes) for s in r.sources])
+        for r in other.ranks
+    ] == [
+        (r.rank, r.local_rank, r.host, r.pids, r.source, [(s.report, s.processes) for s in r.sources])
+        for r in plan.ranks
+    ]
     assert len({r.rank for r in plan.ranks}) == len(plan.ranks)
     assert sorted(s.report for r in plan.ranks for s in r.sources) == list(range(len(reports)))
 
@@ -268,7 +287,12 @@ def test_traces_of_one_process_are_joined_and_of_two_ranks_are_not(suffix):
         # replicas of their own
         (["1700-TP-0-DP-0", "1700-TP-1-DP-0", "1700-TP-0-DP-1", "1700-TP-1-DP-1"], [0, 1, 2, 3]),
         (
-            ["dp0_pp0_tp0_dcp0_ep0.17", "dp0_pp0_tp1_dcp0_ep1.18", "dp1_pp0_tp0_dcp0_ep2.19", "dp1_pp0_tp1_dcp0_ep3.20"],
+            [
+                "dp0_pp0_tp0_dcp0_ep0.17",
+                "dp0_pp0_tp1_dcp0_ep1.18",
+                "dp1_pp0_tp0_dcp0_ep2.19",
+                "dp1_pp0_tp1_dcp0_ep3.20",
+            ],
             [0, 1, 2, 3],
         ),
         (["tp=0,pp=0", "tp=1,pp=0", "tp=0,pp=1", "tp=1,pp=1"], [0, 1, 2, 3]),
@@ -380,12 +404,19 @@ def test_what_a_report_cannot_be_of_is_said_with_its_path(change, note):
 
 
 def test_ranks_that_agree_have_no_note():
-    assert plan_ranks([report(f"x_{n}.sqlite", pid=n, world_size=2, environment={"RANK": str(n)}) for n in range(2)]).notes == ()
+    assert (
+        plan_ranks([report(f"x_{n}.sqlite", pid=n, world_size=2, environment={"RANK": str(n)}) for n in range(2)]).notes
+        == ()
+    )
 
 
 def recorded(name, first, last, *, pid=7, host="h", rank=None, folder="d", **more):
-    its = (ReportProcess(0, pid, gpu=True, rank_hint=rank, rank_hint_source=None if rank is None else "distributedInfo"),)
-    return report(f"{folder}/{name}.json", host=host, processes=its, **more)._replace(start_ns=first, last_ns=last, utc_ns=10)
+    its = (
+        ReportProcess(0, pid, gpu=True, rank_hint=rank, rank_hint_source=None if rank is None else "distributedInfo"),
+    )
+    return report(f"{folder}/{name}.json", host=host, processes=its, **more)._replace(
+        start_ns=first, last_ns=last, utc_ns=10
+    )
 
 
 def sources_of(*reports):
@@ -394,14 +425,19 @@ def sources_of(*reports):
 
 def test_windows_of_one_process_under_any_names():
     """What one process recorded, one after the other, is of one rank."""
-    assert sources_of(recorded("end", 200, 300), recorded("begin", 0, 100), recorded("x", 0, 90, pid=8)) == [[1, 0], [2]]
+    assert sources_of(recorded("end", 200, 300), recorded("begin", 0, 100), recorded("x", 0, 90, pid=8)) == [
+        [1, 0],
+        [2],
+    ]
     # without the name of its host, in one folder
     assert sources_of(recorded("b", 200, 300, host=None), recorded("a", 0, 100, host=None)) == [[1, 0]]
     assert sources_of(recorded("b", 200, 300, host=None), recorded("a", 0, 100, host=None, folder="e")) == [[0], [1]]
     # at once, as containers have one process id each, of other ranks, or without times
     assert sources_of(recorded("b", 50, 300), recorded("a", 0, 100)) == [[0], [1]]
     assert sources_of(recorded("b", 200, 300, rank=0), recorded("a", 0, 100, rank=1)) == [[0], [1]]
-    assert sources_of(recorded("b", 200, 300, environment={"RANK": "0"}), recorded("a", 0, 100, environment={"RANK": "1"})) == [
+    assert sources_of(
+        recorded("b", 200, 300, environment={"RANK": "0"}), recorded("a", 0, 100, environment={"RANK": "1"})
+    ) == [
         [0],
         [1],
     ]
@@ -418,4 +454,6 @@ def test_a_rank_in_the_name_that_is_not_the_stated_one_is_said():
 
 def test_a_world_size_in_the_name_that_is_not_the_stated_one_is_said():
     plan = plan_ranks([stated(f"trace-{n}-of-4.json", n, pid=n, world_size=2) for n in (0, 1)])
-    assert plan.notes[0] == ("the reports state different world sizes: 2 in 2 of them, 4 in trace-0-of-4.json, trace-1-of-4.json")
+    assert plan.notes[0] == (
+        "the reports state different world sizes: 2 in 2 of them, 4 in trace-0-of-4.json, trace-1-of-4.json"
+    )

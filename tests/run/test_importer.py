@@ -41,7 +41,9 @@ from alltrace.trace.schema import DICTIONARIES
 def contents(run: Path):
     """Everything in a run, by file: rows of Parquet files, text of others."""
     return {
-        str(p.relative_to(run)): pq.read_table(p, partitioning=None).to_pylist() if p.suffix == ".parquet" else p.read_text()
+        str(p.relative_to(run)): pq.read_table(p, partitioning=None).to_pylist()
+        if p.suffix == ".parquet"
+        else p.read_text()
         for p in sorted(run.rglob("*"))
         if p.is_file()
     }
@@ -177,11 +179,15 @@ def test_stopped_at_each_rank_and_table_nothing_half_written_is_read(reports, ti
 
 
 @pytest.mark.parametrize("left", [b"", b"\0" * 300, b'{"format_version": 1, "rep'])
-def test_a_manifest_that_a_power_cut_damaged_is_no_run_and_is_made_again(reports, tiny_run, tmp_path, monkeypatch, left):
+def test_a_manifest_that_a_power_cut_damaged_is_no_run_and_is_made_again(
+    reports, tiny_run, tmp_path, monkeypatch, left
+):
     """The manifest of an import that goes on is not waited for; a complete one is on the disk before it takes its place."""
     run, synced = tmp_path / "run", []
     fsync = os.fsync
-    monkeypatch.setattr(os, "fsync", lambda handle: synced.append(str(Path(f"/proc/self/fd/{handle}").readlink())) or fsync(handle))
+    monkeypatch.setattr(
+        os, "fsync", lambda handle: synced.append(str(Path(f"/proc/self/fd/{handle}").readlink())) or fsync(handle)
+    )
     import_reports([str(reports)], run, jobs=1)
     assert sum("manifest.json" in path for path in synced) == 1
     assert contents(run) == contents(tiny_run)
@@ -240,7 +246,9 @@ def test_when_all_are_broken_nothing_is_made(tmp_path, strict):
     ],
 )
 @pytest.mark.parametrize(("module", "at"), [(checksums, "write_json"), (pieces, "TableWriter")])
-def test_a_full_disk_is_a_sentence_and_no_rank_looks_whole(reports, tiny_run, tmp_path, monkeypatch, code, found, module, at):
+def test_a_full_disk_is_a_sentence_and_no_rank_looks_whole(
+    reports, tiny_run, tmp_path, monkeypatch, code, found, module, at
+):
     run = tmp_path / "run"
 
     def full(*arguments, **options):
@@ -273,7 +281,9 @@ def test_a_real_write_that_fails(reports, tmp_path, limit):
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (3, "")
     assert done.stderr.count("\n") == 1
-    assert "a file in it would exceed the allowed file size; free some space and run the same command again" in done.stderr
+    assert (
+        "a file in it would exceed the allowed file size; free some space and run the same command again" in done.stderr
+    )
     assert not list(tmp_path.glob("run/ranks/*"))
 
 
@@ -298,7 +308,9 @@ def test_a_run_of_another_version_is_made_again(reports, tiny_run, tmp_path, ver
     run = copy_of(tiny_run, tmp_path / "run")
     write_json(run / MANIFEST, read_json(run / MANIFEST) | {"format_version": version})
     for path in [p for p in run.rglob("*.json") if version == 1]:
-        path.write_text(json.dumps({k: v for k, v in json.loads(path.read_text()).items() if k not in ("checksum", "files")}))
+        path.write_text(
+            json.dumps({k: v for k, v in json.loads(path.read_text()).items() if k not in ("checksum", "files")})
+        )
     with pytest.raises(InputError, match=f"format version {version}; expected"):
         read_manifest(run)
     import_reports([str(reports)], run, jobs=1)
@@ -320,7 +332,10 @@ def test_a_folder_below_a_file(reports, tmp_path):
 
 def test_two_imports_do_not_write_at_once(reports, tmp_path):
     (tmp_path / "run").mkdir()
-    with importer._alone(tmp_path / "run"), pytest.raises(InputError, match="another import is writing to it; wait until"):
+    with (
+        importer._alone(tmp_path / "run"),
+        pytest.raises(InputError, match="another import is writing to it; wait until"),
+    ):
         import_reports([str(reports)], tmp_path / "run", jobs=1)
     assert import_reports([str(reports)], tmp_path / "run", jobs=1).complete
 
@@ -350,7 +365,9 @@ def test_reports_in_a_folder_that_is_no_utf8(reports, tiny_run, tmp_path):
     manifest = import_reports([str(copy)], tmp_path / "run", jobs=2)
     assert [r.rows for r in manifest.ranks] == [r.rows for r in Run(tiny_run).ranks]
     assert Path(read_manifest(tmp_path / "run").reports[0].path) == copy / "tiny_rank0.sqlite"
-    with pytest.raises(InputError, match="its name has bytes that are not UTF-8; expected a name of text; give another name"):
+    with pytest.raises(
+        InputError, match="its name has bytes that are not UTF-8; expected a name of text; give another name"
+    ):
         import_reports([str(copy)], odd / "run", jobs=1)
     assert not (odd / "run").exists()
 
@@ -385,7 +402,11 @@ def test_capture_ranges_become_one_rank_on_one_time(tmp_path):
     start, end = one.span_ns
     assert run.span_ns == (start, end + 5_000_000_000)
     for table in ("kernels", "api", "ranges", "copies"):
-        key = [c for c in ("start", "end", "stream", "thread", "device", "name") if c in one.rank(0).table(table).column_names]
+        key = [
+            c
+            for c in ("start", "end", "stream", "thread", "device", "name")
+            if c in one.rank(0).table(table).column_names
+        ]
         single = [tuple(r.values()) for r in one.rank(0).table(table, key).to_pylist()]
         later = [(r[0] + 5_000_000_000, r[1] + 5_000_000_000, *r[2:]) for r in single]
         assert sorted(tuple(r.values()) for r in run.rank(0).table(table, key).to_pylist()) == sorted(single + later)
@@ -401,7 +422,9 @@ def test_joined_numbers_are_those_of_the_joined_dictionaries(tmp_path):
     """The second range saw another thread and device first, so its rows number them otherwise."""
     _, second = two_ranges(tmp_path)
     with closing(sqlite3.connect(second)) as database, database:
-        (thread,) = database.execute("SELECT globalTid FROM CUPTI_ACTIVITY_KIND_RUNTIME ORDER BY rowid LIMIT 1").fetchone()
+        (thread,) = database.execute(
+            "SELECT globalTid FROM CUPTI_ACTIVITY_KIND_RUNTIME ORDER BY rowid LIMIT 1"
+        ).fetchone()
         database.execute("UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET globalTid = ? WHERE rowid = 1", [thread + 3])
     import_reports([str(tmp_path / "in")], tmp_path / "run", jobs=1)
     run = Run(tmp_path / "run")
@@ -416,7 +439,9 @@ def test_joined_numbers_are_those_of_the_joined_dictionaries(tmp_path):
 def test_one_report_of_four_ranks_is_split_by_process(corpus, tmp_path):
     path = corpus / "nsys" / "v100x4_mpi_openacc_one_report_nsys2022.3.sqlite"
     manifest = import_reports([str(path)], tmp_path / "run", jobs=1)
-    assert [(r.rank, r.rank_source, len(r.pids) > 0) for r in manifest.ranks] == [(n, "MPI_RANKS", True) for n in range(4)]
+    assert [(r.rank, r.rank_source, len(r.pids) > 0) for r in manifest.ranks] == [
+        (n, "MPI_RANKS", True) for n in range(4)
+    ]
     with closing(sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)) as database:
         (kernels,) = database.execute("SELECT count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL").fetchone()
         pids = {p >> 24 & 0xFFFFFF for (p,) in database.execute("SELECT globalPid FROM CUPTI_ACTIVITY_KIND_KERNEL")}
@@ -442,7 +467,9 @@ def test_one_rank_of_a_shared_report_made_again_gets_its_own_rows_only(corpus, t
 @pytest.mark.slow
 def test_thousands_of_ranks_are_put_into_tasks_at_once():
     count = 8000
-    found = [Report(f"/x/rank{n}.sqlite", "test", "test", processes=(ReportProcess(0, n, gpu=True),)) for n in range(count)]
+    found = [
+        Report(f"/x/rank{n}.sqlite", "test", "test", processes=(ReportProcess(0, n, gpu=True),)) for n in range(count)
+    ]
     probes = [importer._Probe(ReportRecord(r.path, 1, "x"), r, 100) for r in found]
     plan = plan_ranks(found)
     began = time.process_time()
@@ -669,7 +696,9 @@ def test_a_report_that_comes_before_the_others_leaves_their_ranks_as_they_are(fo
         (1500, ".sqlite", 0, None, 4),
     ],
 )
-def test_as_many_processes_take_first_looks_as_are_kept_busy(tmp_path, monkeypatch, count, ending, size, jobs, expected):
+def test_as_many_processes_take_first_looks_as_are_kept_busy(
+    tmp_path, monkeypatch, count, ending, size, jobs, expected
+):
     monkeypatch.setattr(importer, "default_jobs", lambda: 4)
     large = tmp_path / f"large{ending}"
     with large.open("wb") as file:
@@ -681,9 +710,12 @@ def test_as_many_processes_take_first_looks_as_are_kept_busy(tmp_path, monkeypat
 
 
 def test_what_was_made_to_open_a_report_stays_with_it_if_others_are_left_out():
-    reports = [Report(f"/x/rank{n}.nsys-rep", "test", "test", processes=(ReportProcess(0, n, gpu=True),)) for n in range(3)]
+    reports = [
+        Report(f"/x/rank{n}.nsys-rep", "test", "test", processes=(ReportProcess(0, n, gpu=True),)) for n in range(3)
+    ]
     probes = [
-        importer._Probe(ReportRecord(r.path, 1, "same" if n < 2 else "x"), r, 100, scratch=f"/s/{n}") for n, r in enumerate(reports)
+        importer._Probe(ReportRecord(r.path, 1, "same" if n < 2 else "x"), r, 100, scratch=f"/s/{n}")
+        for n, r in enumerate(reports)
     ]
     probes[1] = probes[1]._replace(report=reports[1]._replace(path="/x/a-longer-copy.nsys-rep"))
     taken, plan = planned([Path(p.record.path) for p in probes], probes, None)

@@ -76,12 +76,19 @@ def test_the_record_names_the_straggler_with_the_waits_of_the_truth(straggling):
 
 def test_both_sources_tell_of_the_same_collectives(straggling):
     run, _truth = straggling
-    told = {(r["op"], r["bytes"]): r for r in ask(run, "collectives", {"source": "inspector"}, jobs=1).table.to_pylist()}
+    told = {
+        (r["op"], r["bytes"]): r for r in ask(run, "collectives", {"source": "inspector"}, jobs=1).table.to_pylist()
+    }
     traced = {(r["op"], r["bytes"]): r for r in ask(run, "collectives", jobs=1).table.to_pylist()}
     assert told
     for key, row in told.items():
         other = traced[key]
-        assert (row["group_size"], row["ranks"], row["instances"], row["incomplete"]) == (4, "0-3", other["instances"], 0)
+        assert (row["group_size"], row["ranks"], row["instances"], row["incomplete"]) == (
+            4,
+            "0-3",
+            other["instances"],
+            0,
+        )
         assert row["transfer_median_ns"] == pytest.approx(other["transfer_median_ns"], abs=60_000)
         assert row["communicator"] == other["communicator"]
 
@@ -97,7 +104,9 @@ def test_bandwidth_is_held_against_nccl_tests(straggling, tmp_path):
         + "#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong\n"
         f"  {size}  {size // 4}  float  sum  -1  {time:.2f}  1.0  1.5  0  {time:.2f}  1.0  1.5  0\n"
     )
-    row = ask(run, "collectives", {"source": "inspector", "nccl_tests": str(tmp_path / "tests.txt")}, jobs=1).table.to_pylist()[0]
+    row = ask(
+        run, "collectives", {"source": "inspector", "nccl_tests": str(tmp_path / "tests.txt")}, jobs=1
+    ).table.to_pylist()[0]
     assert row["expected_percent"] == pytest.approx(50, abs=0.5)
     assert row["expected_busbw_gb_per_s"] == pytest.approx(2 * row["busbw_gb_per_s"], rel=0.01)
     assert 0 <= row["zero_skew_percent"] <= 100
@@ -179,5 +188,10 @@ def test_the_option_is_one_of_import(tmp_path, capsys):
     files = write_job(tmp_path / "files", scenario_named("healthy").override(ranks=2, hosts=1, steps=2, ideal=True))
     assert main(["import", str(tmp_path / "reports"), "-o", str(tmp_path / "run"), "--inspector-log", *files]) == 0
     assert "100.0 %" in capsys.readouterr().err
-    assert main(["import", str(tmp_path / "reports"), "-o", str(tmp_path / "b"), "--inspector-log", str(tmp_path / "none")]) == 3
+    assert (
+        main(
+            ["import", str(tmp_path / "reports"), "-o", str(tmp_path / "b"), "--inspector-log", str(tmp_path / "none")]
+        )
+        == 3
+    )
     assert "there is no such file" in capsys.readouterr().err

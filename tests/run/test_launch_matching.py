@@ -28,7 +28,9 @@ def test_operations_are_matched_within_their_process() -> None:
 
 
 def test_huge_correlation_ids_do_not_clash() -> None:
-    api = pa.table({"start": [0, 1], "end": [1, 2], "process": [0, 1], "thread": [0, 1], "correlation": [2**62, 2**62 + 1]})
+    api = pa.table(
+        {"start": [0, 1], "end": [1, 2], "process": [0, 1], "thread": [0, 1], "correlation": [2**62, 2**62 + 1]}
+    )
     found = match_launches([api], np.array([1, 0]), np.array([2**62 + 1, 2**62]))
     assert found.op.tolist() == [1, 0]
 
@@ -48,7 +50,9 @@ def calls_of(calls: list[tuple[int, int]], factor: int) -> pa.Table:
 def test_all_pairs_are_found_whole_and_in_pieces_ids_close_together_and_far_apart(
     calls: list[tuple[int, int]], operations: list[tuple[int, int]], size: int
 ) -> None:
-    expected = [(c, o) for c, call in enumerate(calls) for o, op in enumerate(operations) if call == op and call[1] >= 0]
+    expected = [
+        (c, o) for c, call in enumerate(calls) for o, op in enumerate(operations) if call == op and call[1] >= 0
+    ]
     of, ids = (np.array([o[i] for o in operations], np.int64) for i in (0, 1))
     for factor in (1, 1 << 40, 1 << 58):
         api = calls_of(calls, factor)
@@ -84,7 +88,9 @@ def test_calls_are_not_read_where_no_operation_has_an_id() -> None:
         yield
 
     found = match_launches(pieces(), np.array([0, -1]), np.array([-1, 3]))
-    assert [len(v) for v in (found.thread, found.start, found.row, found.first_op(), found.op, found.call_of_pair())] == [0] * 6
+    assert [
+        len(v) for v in (found.thread, found.start, found.row, found.first_op(), found.op, found.call_of_pair())
+    ] == [0] * 6
 
 
 def test_operations_that_share_a_correlation_are_all_paired_with_their_call() -> None:

@@ -49,9 +49,17 @@ def test_what_is_asked_for_each_rank_does_not_go_through_all():
     ("given", "environments", "expected"),
     [
         (Labels(), [], Labels()),
-        (Labels(), [{"SLURM_JOB_NAME": "train"}, {"SLURM_JOB_NAME": "train", "GITHUB_SHA": "abc"}, {}], Labels("train", "abc")),
+        (
+            Labels(),
+            [{"SLURM_JOB_NAME": "train"}, {"SLURM_JOB_NAME": "train", "GITHUB_SHA": "abc"}, {}],
+            Labels("train", "abc"),
+        ),
         (Labels(), [{"SLURM_JOB_NAME": "a"}, {"SLURM_JOB_NAME": "b"}], Labels()),  # reports of two jobs have no name
-        (Labels("mine", "r1", ("t",)), [{"SLURM_JOB_NAME": "train", "CI_COMMIT_SHA": "abc"}], Labels("mine", "r1", ("t",))),
+        (
+            Labels("mine", "r1", ("t",)),
+            [{"SLURM_JOB_NAME": "train", "CI_COMMIT_SHA": "abc"}],
+            Labels("mine", "r1", ("t",)),
+        ),
         (Labels(), [{"PBS_JOBNAME": "q", "SECRET_JOB": "x"}], Labels("q")),
         (Labels(), [{"SLURM_JOB_NAME": "", "LSB_JOBNAME": "l"}], Labels("l")),
     ],

@@ -24,7 +24,12 @@ def run_of(folder, begin, end, *, ranks=4, name=NAME, number=30, hosts=None, wit
         its = [kernel(STEP * n, STEP * n + 200_000) for n in range(number)]
         if rank not in without:
             its += [
-                {"start": STEP * n + begin(rank, n), "end": STEP * n + end(rank, n), "name": name, "kind": "unclassified"}
+                {
+                    "start": STEP * n + begin(rank, n),
+                    "end": STEP * n + end(rank, n),
+                    "name": name,
+                    "kind": "unclassified",
+                }
                 for n in range(number)
             ]
         rows[rank] = {"kernels": its}
@@ -47,7 +52,9 @@ def test_kernels_in_which_ranks_meet_do_not_count_as_compute(tmp_path):
     (note,) = [n for n in answer.notes if "token_swap" in n]
     assert "ends on all ranks together in 30 of the 30 compared instances that begin apart" in note
     assert note.endswith("says so: collective mylib::token_swap")
-    assert any("in kernels that no rule names and that all ranks end together; it does not count" in n for n in answer.notes)
+    assert any(
+        "in kernels that no rule names and that all ranks end together; it does not count" in n for n in answer.notes
+    )
 
 
 def test_overlap_leaves_them_out_too(tmp_path):
@@ -130,7 +137,13 @@ def twins(tmp_path_factory):
                 ]
                 launches = [at + 5_000, at + 8_000, at + 11_000]
                 api += [
-                    {"start": t, "end": t + 2_000, "name": "cudaLaunchKernel", "kind": "runtime", "correlation": number + i}
+                    {
+                        "start": t,
+                        "end": t + 2_000,
+                        "name": "cudaLaunchKernel",
+                        "kind": "runtime",
+                        "correlation": number + i,
+                    }
                     for i, t in enumerate(launches)
                 ]
                 ranges.append({"start": at, "end": at + 800_000, "name": f"step {n}", "kind": "pushpop"})
@@ -158,7 +171,10 @@ def test_every_reader_sees_the_same_kind(twins):
     for table in (whole, *pieces, *rank.batches("kernels", ["kind", "name"])):
         kinds = dict(zip(run.texts(table.column("name")).to_pylist(), table.column("kind").to_pylist(), strict=True))
         assert {name: kinds[name] for name in want} == want
-    assert dict(run.connect(["kernels"]).execute("SELECT DISTINCT name, kind FROM kernels").fetchall()).items() >= want.items()
+    assert (
+        dict(run.connect(["kernels"]).execute("SELECT DISTINCT name, kind FROM kernels").fetchall()).items()
+        >= want.items()
+    )
     assert rank.table("kernels", ["kind"]).column_names == ["kind"]
     assert {r["kind"] for r in ask(run, "kernels").table.to_pylist() if r["name"] == NAME} == {"meeting"}
 
@@ -203,7 +219,9 @@ def test_no_finding_of_diagnose_is_about_their_time(twins):
 
     kinds = [[(r["kind"], r["ranks"]) for r in ask(run, "diagnose").table.to_pylist()] for run in twins]
     assert compute(twins[0]) == compute(twins[1])
-    assert not [k for k in kinds[0] if k[0] in ("straggler", "slow-host", "imbalance", "slow-kernel") and k not in kinds[1]]
+    assert not [
+        k for k in kinds[0] if k[0] in ("straggler", "slow-host", "imbalance", "slow-kernel") and k not in kinds[1]
+    ]
 
 
 def test_the_page_shows_them_as_communication(twins):

@@ -70,7 +70,10 @@ def test_kernels_without_a_record_are_counted_and_their_time_is_not_judged(tmp_p
 
 def test_a_kernel_that_was_set_aside_has_a_record_but_its_time_is_not_judged(tmp_path):
     suspect = {**KERNELS[6], "process": 0, "end": 10**15, "table": "kernels", "reason": "far", "believed_end": None}
-    aside = {name: suspect.get(name) for name in ("start", "end", "process", "correlation", "table", "reason", "believed_end")}
+    aside = {
+        name: suspect.get(name)
+        for name in ("start", "end", "process", "correlation", "table", "reason", "believed_end")
+    }
     missing = found(tmp_path, CALLS, without(KERNELS, 5, 6, 7), suspects=[aside])
     assert missing.records == (MissingRecords("kernels", 2, 40, 5 * STEP, 7 * STEP, "places"),)
     assert missing.unrecorded == ((5 * SLOW, 8 * SLOW + 400),)
@@ -128,7 +131,10 @@ def test_what_was_queued_as_the_capture_ended_is_not_lost(tmp_path):
     [
         ({"api": [call(60, "cudaDeviceSynchronize")]}, "a call waited for all work"),
         ({"api": [call(400)]}, "the device had nothing to do by then"),
-        ({"copies": [{"start": 900_000, "end": 900_100, "correlation": 51}], "api": [call(50, "cudaMemcpyAsync")]}, "a later copy"),
+        (
+            {"copies": [{"start": 900_000, "end": 900_100, "correlation": 51}], "api": [call(50, "cudaMemcpyAsync")]},
+            "a later copy",
+        ),
     ],
 )
 def test_a_sudden_end_is_no_end_of_the_capture(tmp_path, more, why):
@@ -160,7 +166,13 @@ def test_kernels_whose_call_is_gone_are_counted_and_their_time_is_known(tmp_path
     [
         [*CALLS, call(4, correlation=90, return_value=700, **BETWEEN)],
         [*CALLS, call(4, correlation=90, start=4 * STEP + 100, end=4 * STEP + 200)],
-        [*CALLS, call(50, "cudaStreamBeginCapture"), call(51), call(52, "cudaStreamEndCapture"), call(53, "cudaMemcpy")],
+        [
+            *CALLS,
+            call(50, "cudaStreamBeginCapture"),
+            call(51),
+            call(52, "cudaStreamEndCapture"),
+            call(53, "cudaMemcpy"),
+        ],
         [*CALLS, call(4, "cudaLaunchHostFunc", correlation=90, **BETWEEN)],
         [*CALLS, call(4, correlation=None, **BETWEEN)],
     ],

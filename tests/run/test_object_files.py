@@ -33,7 +33,9 @@ class Other:
 
 
 shapes = arrays.array_shapes(min_dims=1, max_dims=3, min_side=0, max_side=4)
-numbers = st.sampled_from(["<i8", "<i4", "|i1", "<f8", "|b1", "<u2"]).flatmap(lambda d: arrays.arrays(np.dtype(d), shapes))
+numbers = st.sampled_from(["<i8", "<i4", "|i1", "<f8", "|b1", "<u2"]).flatmap(
+    lambda d: arrays.arrays(np.dtype(d), shapes)
+)
 outers = st.builds(
     Outer,
     st.none() | st.builds(Inner, numbers, st.dictionaries(st.text(), st.integers())),

@@ -63,7 +63,9 @@ def test_row_groups_come_one_by_one_in_the_order_of_the_rows(path, tmp_path):
 
 @pytest.mark.parametrize("wanted", [["c", "a", "b"], ["b"], ["b", "c"]])
 def test_columns_of_nothing_but_nulls_are_as_any_other(tmp_path, wanted):
-    table = pa.table({"a": pa.array([1, 2, 3]), "b": pa.nulls(3, pa.string()), "c": pa.nulls(3, pa.int64()), "d": [None, None, 1]})
+    table = pa.table(
+        {"a": pa.array([1, 2, 3]), "b": pa.nulls(3, pa.string()), "c": pa.nulls(3, pa.int64()), "d": [None, None, 1]}
+    )
     file = tmp_path / "t.parquet"
     pq.write_table(table, file, row_group_size=2)
     found = parquet.read_parquet(file, wanted, ["b"])
@@ -94,7 +96,9 @@ def test_rows_are_those_of_the_file_as_it_is_now(tmp_path):
     file = tmp_path / "t.parquet"
     for words in ("ab", "cdef"):
         pq.write_table(pa.table({"rank": range(len(words)), "word": list(words)}), file, 2)
-        found = [parquet.read_rows(file, ["rank", "word"], ("rank", n)).column("word").to_pylist() for n in range(len(words))]
+        found = [
+            parquet.read_rows(file, ["rank", "word"], ("rank", n)).column("word").to_pylist() for n in range(len(words))
+        ]
         assert found == [[w] for w in words]
 
 

@@ -63,7 +63,12 @@ def looked_at(tmp_path, **tables):
         path = piece.folder / f"{name}.parquet"
         return pq.ParquetFile(path).read().to_pylist() if path.exists() else []
 
-    return piece, {name: read(name) for name in tables}, read("suspects"), {name: read(f"recorded-{name}") for name in tables}
+    return (
+        piece,
+        {name: read(name) for name in tables},
+        read("suspects"),
+        {name: read(f"recorded-{name}") for name in tables},
+    )
 
 
 def reasons(suspects):
@@ -245,7 +250,8 @@ def test_times_in_a_longer_unit_are_refused(tmp_path):
         return [{**r, "start": r["start"] // by, "end": r["end"] // by} for r in rows]
 
     with pytest.raises(
-        InputError, match=r"^r.sqlite: half of its CUDA calls take 5 ns or less, and half of its kernels 50 ns or less; expected"
+        InputError,
+        match=r"^r.sqlite: half of its CUDA calls take 5 ns or less, and half of its kernels 50 ns or less; expected",
     ):
         looked_at(tmp_path, kernels=divided(kernels(60), 1000), api=divided(calls(60), 1000))
 
@@ -273,7 +279,14 @@ def test_ranges_are_nested_anew(tmp_path):
     ranges += [row(S + 100, S + 200, thread=0, name=5, kind="pushpop")]
     _, tables, suspects, _ = looked_at(tmp_path, ranges=ranges)
     assert reasons(suspects) == [("ranges", "too long")]
-    assert [(r["depth"], r["parent"]) for r in tables["ranges"]] == [(0, None), (1, 0), (0, None), (0, None), (0, None), (0, None)]
+    assert [(r["depth"], r["parent"]) for r in tables["ranges"]] == [
+        (0, None),
+        (1, 0),
+        (0, None),
+        (0, None),
+        (0, None),
+        (0, None),
+    ]
 
 
 def test_a_table_without_a_row_that_is_believed_has_no_file(tmp_path):
@@ -337,7 +350,9 @@ def test_a_clock_that_steps_back_puts_a_rank_in_doubt(tmp_path, moved):
     "change",
     [
         lambda n, row: row | {"stream": 7 + n % 3},  # streams of their own
-        lambda n, row: row | {"start": row["start"] + n % 2 * 300 * US, "end": row["end"] + n % 2 * 300 * US},  # launched together
+        lambda n, row: (
+            row | {"start": row["start"] + n % 2 * 300 * US, "end": row["end"] + n % 2 * 300 * US}
+        ),  # launched together
         lambda n, row: row | {"correlation": 1000 - row["correlation"]},  # ids that fall, in all
         lambda n, row: row | ({"correlation": 9000 + n} if n % 7 == 0 else {}),  # ids of other calls
     ],
@@ -355,7 +370,9 @@ def test_kernels_without_a_name_are_counted_and_many_put_a_rank_in_doubt(tmp_pat
         (tmp_path / str(count)).mkdir()
         rows = [row | ({"kind": None} if n < count else {}) for n, row in enumerate(kernels())]
         piece, _, _, _ = looked_at(tmp_path / str(count), kernels=rows)
-        assert [(w.text, w.number) for w in piece.row_warnings] == [("kernels without a name, so of unknown kind", count)]
+        assert [(w.text, w.number) for w in piece.row_warnings] == [
+            ("kernels without a name, so of unknown kind", count)
+        ]
         assert piece.doubt == doubt
 
 
@@ -436,7 +453,10 @@ def test_what_some_rows_of_a_table_lack_is_counted(tmp_path):
     rows = [r | ({"stream": None} if n < 3 else {}) for n, r in enumerate(kernels())]
     copies = [copy(2 * S + n * MS, 2 * S + n * MS + US, None if n else 64) for n in range(5)]
     piece, _, suspects, _ = looked_at(tmp_path, kernels=rows, copies=copies)
-    assert [(w.text, w.number) for w in piece.row_warnings] == [("kernels without a stream", 3), ("copies without a size", 4)]
+    assert [(w.text, w.number) for w in piece.row_warnings] == [
+        ("kernels without a stream", 3),
+        ("copies without a size", 4),
+    ]
     assert suspects == []
 
 
@@ -444,7 +464,8 @@ def test_times_of_32_bits_that_begin_again_put_a_rank_in_doubt(tmp_path):
     tables = {"api": calls(400), "kernels": kernels(400, first=S + 20 * US)}
     for name in tables:
         tables[name] = [
-            r | {"start": (r["start"] - 1_020_000_000) % 2**32, "end": (r["end"] - 1_020_000_000) % 2**32} for r in tables[name]
+            r | {"start": (r["start"] - 1_020_000_000) % 2**32, "end": (r["end"] - 1_020_000_000) % 2**32}
+            for r in tables[name]
         ]
     assert looked_at(tmp_path, **tables)[0].doubt.startswith("its clock steps back by 4,294.9 ms")
 

@@ -59,7 +59,10 @@ def test_what_threads_make_comes_in_the_order_of_the_items(threads, count):
 
 def test_several_threads_are_at_work_at_once():
     both = threading.Barrier(2)
-    assert list(in_threads(lambda n: both.wait(10) in (0, 1), range(2), 2)) == [True, True]  # a single one would wait for itself
+    assert list(in_threads(lambda n: both.wait(10) in (0, 1), range(2), 2)) == [
+        True,
+        True,
+    ]  # a single one would wait for itself
 
 
 def test_of_items_that_threads_take_no_more_are_ahead_than_twice_the_threads():

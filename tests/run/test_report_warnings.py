@@ -30,7 +30,11 @@ def manifest():
 
 def test_what_is_true_of_a_report_counts_once_and_what_is_true_of_rows_for_each_rank():
     found = [(str(w.warning), w.ranks) for w in warnings_of(manifest(), manifest().ranks)]
-    assert found == [("cut short", (0, 1)), ("events left out: 10", (0, 1, 2)), ("rows that end before they start: 13", (0, 1, 2))]
+    assert found == [
+        ("cut short", (0, 1)),
+        ("events left out: 10", (0, 1, 2)),
+        ("rows that end before they start: 13", (0, 1, 2)),
+    ]
 
 
 def test_only_the_ranks_asked_count():

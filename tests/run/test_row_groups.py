@@ -20,8 +20,13 @@ COLUMNS = ["start", "end", "device", "stream", "correlation", "kind"]
 
 
 def batch(rows):
-    arrays = [pa.array([r.get(f.name) for r in rows], pa.string() if f.name == "kind" else f.type) for f in KERNELS.arrow_schema()]
-    arrays = [a.dictionary_encode() if f.name == "kind" else a for f, a in zip(KERNELS.arrow_schema(), arrays, strict=True)]
+    arrays = [
+        pa.array([r.get(f.name) for r in rows], pa.string() if f.name == "kind" else f.type)
+        for f in KERNELS.arrow_schema()
+    ]
+    arrays = [
+        a.dictionary_encode() if f.name == "kind" else a for f, a in zip(KERNELS.arrow_schema(), arrays, strict=True)
+    ]
     return pa.RecordBatch.from_arrays(arrays, names=KERNELS.column_names)
 
 

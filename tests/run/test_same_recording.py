@@ -20,7 +20,9 @@ from alltrace.trace.side_file_words import ROLE
 HOUR = 3600 * 10**9
 
 
-def trace(path, pid, *, host="h", fmt="kineto", rank=None, size=None, gpu=True, start=None, stop=None, utc_ns=0, **environment):
+def trace(
+    path, pid, *, host="h", fmt="kineto", rank=None, size=None, gpu=True, start=None, stop=None, utc_ns=0, **environment
+):
     lead = ReportProcess(0, pid, gpu=gpu, rank_hint=rank, rank_hint_source=None if rank is None else "distributedInfo")
     found = report(path, host=host, utc_ns=utc_ns, world_size=size, processes=(lead,), environment=environment)
     return found._replace(format=fmt, start_ns=start, stop_ns=stop)
@@ -50,14 +52,24 @@ def test_copies_that_stand_for_several_ranks_or_roles_stay():
 
 
 def test_traces_of_one_process_that_begin_with_one_event():
-    reports = [trace(f"d/{name}", 1, start=5, rank=r) for name, r in (("r0.json.gz", 0), ("r0.json", 0), ("another.json", None))]
-    reports += [trace("d/r0.json.zst", 2, start=5), trace("d/r1.json", 1, start=6), trace("d/r0 .json", 1, start=5, rank=1)]
+    reports = [
+        trace(f"d/{name}", 1, start=5, rank=r)
+        for name, r in (("r0.json.gz", 0), ("r0.json", 0), ("another.json", None))
+    ]
+    reports += [
+        trace("d/r0.json.zst", 2, start=5),
+        trace("d/r1.json", 1, start=6),
+        trace("d/r0 .json", 1, start=5, rank=1),
+    ]
     assert of(reports) == {0: (1, "the same trace as"), 2: (1, "the same trace as")}
 
 
 def test_exports_of_one_session_under_two_names():
     names = ("x.sqlite", "y_pqtdir", "z.sqlite")
-    reports = [trace(n, 7, fmt="nsys-sqlite" if n != "y_pqtdir" else "nsys-parquetdir", start=1, stop=9, utc_ns=5) for n in names]
+    reports = [
+        trace(n, 7, fmt="nsys-sqlite" if n != "y_pqtdir" else "nsys-parquetdir", start=1, stop=9, utc_ns=5)
+        for n in names
+    ]
     reports[2] = reports[2]._replace(stop_ns=10)  # another capture range
     assert of(reports) == {1: (0, "the same session as")}
     assert of([r._replace(stop_ns=None) for r in reports]) == {}
@@ -73,13 +85,19 @@ def test_two_profilers_of_one_process():
 
 
 def job(name, size=2, *, first_pid=0, host="h", utc_ns=0, **more):
-    return [trace(f"{name}/rank{r}.json", first_pid + r, host=host, rank=r, size=size, utc_ns=utc_ns, **more) for r in range(size)]
+    return [
+        trace(f"{name}/rank{r}.json", first_pid + r, host=host, rank=r, size=size, utc_ns=utc_ns, **more)
+        for r in range(size)
+    ]
 
 
 def over_hosts(name, hosts, first_pid, **more):
     """A job of a rank on each host."""
     names = hosts.split()
-    return [trace(f"{name}/rank{n}-{h}.json", first_pid + n, host=h, rank=n, size=len(names), **more) for n, h in enumerate(names)]
+    return [
+        trace(f"{name}/rank{n}-{h}.json", first_pid + n, host=h, rank=n, size=len(names), **more)
+        for n, h in enumerate(names)
+    ]
 
 
 REFUSED = {
@@ -121,7 +139,10 @@ REFUSED = {
         "b",
     ),
     "without a size, one after the other": (
-        [r._replace(world_size=None, start_ns=0, last_ns=10**9) for r in job("a") + job("b", first_pid=9, utc_ns=HOUR // 2)],
+        [
+            r._replace(world_size=None, start_ns=0, last_ns=10**9)
+            for r in job("a") + job("b", first_pid=9, utc_ns=HOUR // 2)
+        ],
         "time",
         "a",
         "b",
@@ -143,7 +164,9 @@ REFUSED = {
 
 @pytest.mark.parametrize(("reports", "what", "first", "second"), REFUSED.values(), ids=REFUSED)
 def test_two_jobs_are_refused_with_a_command_for_each(reports, what, first, second):
-    with pytest.raises(UsageError, match=rf"^the reports are of 2 jobs, by their {what}; expected those of one\.") as error:
+    with pytest.raises(
+        UsageError, match=rf"^the reports are of 2 jobs, by their {what}; expected those of one\."
+    ) as error:
         check_one_job(reports)
     assert re.findall(r"`([^`]*)`", str(error.value)) == [f"alltrace info {first}", f"alltrace info {second}"]
 
@@ -151,9 +174,14 @@ def test_two_jobs_are_refused_with_a_command_for_each(reports, what, first, seco
 ONE_JOB = {
     "roles": job("a", 2, **{ROLE: "trainer"}) + job("b", 4, first_pid=9, **{ROLE: "rollout"}),
     "windows of a long job": job("a") + job("b", utc_ns=24 * HOUR),
-    "other sizes without a clash": [*job("a", 2), trace("b/x.json", 50, rank=2, size=4), trace("b/y.json", 51, rank=3, size=4)],
+    "other sizes without a clash": [
+        *job("a", 2),
+        trace("b/x.json", 50, rank=2, size=4),
+        trace("b/y.json", 51, rank=3, size=4),
+    ],
     "replicas of a service on two hosts": [
-        trace(f"{h}/r{r}.json", n, host=h, rank=r, size=None) for n, (h, r) in enumerate((h, r) for h in "ab" for r in range(2))
+        trace(f"{h}/r{r}.json", n, host=h, rank=r, size=None)
+        for n, (h, r) in enumerate((h, r) for h in "ab" for r in range(2))
     ],
     "a host twice in one folder, with ids that mix": [
         r._replace(path=f"d/{p}.json", processes=(r.processes[0]._replace(pid=p),))
@@ -163,7 +191,8 @@ ONE_JOB = {
         r._replace(world_size=None, start_ns=0, last_ns=10**9) for r in job("a") + job("b", first_pid=9, utc_ns=10**8)
     ],
     "without a size, on other hosts": [
-        r._replace(world_size=None, start_ns=0, last_ns=10**9) for r in job("a") + job("b", first_pid=9, host="g", utc_ns=HOUR // 2)
+        r._replace(world_size=None, start_ns=0, last_ns=10**9)
+        for r in job("a") + job("b", first_pid=9, host="g", utc_ns=HOUR // 2)
     ],
     "a rank that the wrapper started again": [
         r._replace(path=f"d/{name}_rank{n}_on_h.json")
@@ -175,7 +204,8 @@ ONE_JOB = {
     "no size": [r._replace(world_size=None) for r in job("a") + job("b", host="g")],
     "no times": [r._replace(utc_ns=None) for r in job("a") + job("b", utc_ns=24 * HOUR)],
     "stated by hand": [
-        r._replace(processes=(r.processes[0]._replace(rank_hint_source="ranks.csv"),)) for r in job("a", 2) + job("b", 4)
+        r._replace(processes=(r.processes[0]._replace(rank_hint_source="ranks.csv"),))
+        for r in job("a", 2) + job("b", 4)
     ],
 }
 
@@ -186,7 +216,9 @@ def test_what_can_be_one_job_is_not_refused(reports):
 
 
 def test_commands_name_the_reports_of_a_job_alone():
-    mixed = [r._replace(path=f"d/{r.path.replace('/', '-')}") for r in job("a") + job("b x", first_pid=9, utc_ns=24 * HOUR)]
+    mixed = [
+        r._replace(path=f"d/{r.path.replace('/', '-')}") for r in job("a") + job("b x", first_pid=9, utc_ns=24 * HOUR)
+    ]
     with pytest.raises(UsageError) as error:
         check_one_job(mixed)
     assert re.findall(r"`([^`]*)`", str(error.value)) == ["alltrace info d/a-rank*", "alltrace info 'd/b x-rank'*"]
@@ -208,7 +240,8 @@ def test_an_import_takes_one_of_each(tmp_path):
 
 def one_trace(first_us=1e15):
     events = [
-        {"ph": "X", "cat": "cpu_op", "name": "o", "pid": 44, "tid": 44, "ts": first_us + n, "dur": 1, "args": {}} for n in range(3)
+        {"ph": "X", "cat": "cpu_op", "name": "o", "pid": 44, "tid": 44, "ts": first_us + n, "dur": 1, "args": {}}
+        for n in range(3)
     ]
     for n in range(1, 9):
         work = {"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": first_us + n * 10, "dur": 5}
@@ -226,7 +259,10 @@ TEXT = json.dumps(one_trace())
         ("copy of r.json.gz", gzip.compress(TEXT.encode(), 1)),
         ("indented and longer.json", json.dumps(one_trace(), indent=1).encode()),
         ("below/another name.json", json.dumps(one_trace(), sort_keys=True).encode()),
-        ("q.json", TEXT[: TEXT.index('"correlation": 6')].encode()),  # of which the end is lost: a shorter name, but not all of it
+        (
+            "q.json",
+            TEXT[: TEXT.index('"correlation": 6')].encode(),
+        ),  # of which the end is lost: a shorter name, but not all of it
     ],
 )
 def test_a_trace_twice_is_taken_once(tmp_path, name, content):
@@ -252,7 +288,9 @@ def test_a_report_that_the_user_states_is_the_one_that_is_taken():
     same = [(1, "a"), (1, "a")]
     assert of([trace("x.json", 7), by_user], same) == {0: (1, "the same content as")}
     # what names say does not count beside it, and two that are stated as two ranks are two
-    assert of([by_user._replace(path="rank0.json"), by_user._replace(path="rank1.json")], same) == {1: (0, "the same content as")}
+    assert of([by_user._replace(path="rank0.json"), by_user._replace(path="rank1.json")], same) == {
+        1: (0, "the same content as")
+    }
     other = by_user._replace(processes=(by_user.processes[0]._replace(rank_hint=4),))
     assert of([by_user, other], same) == {}
 

@@ -25,7 +25,9 @@ TOLD = {
 def test_a_report_its_exports_and_those_of_its_windows_lack_what_was_left_out(tmp_path, name):
     (tmp_path / "r.nsys-rep.capture.json").write_text(json.dumps(TOLD))
     first, second = side_file_of(tmp_path / name).left_out
-    assert first == ReportWarning("Recorded without --gpu-metrics: nsys says: Illegal\\x1b arguments.", ("gpu_metrics",))
+    assert first == ReportWarning(
+        "Recorded without --gpu-metrics: nsys says: Illegal\\x1b arguments.", ("gpu_metrics",)
+    )
     assert (len(second.text) < 400, second.tables) == (True, ())
     assert side_file_of(tmp_path / "other.nsys-rep") == ((), None)
 
@@ -36,7 +38,10 @@ def test_a_report_its_exports_and_those_of_its_windows_lack_what_was_left_out(tm
 def test_a_damaged_side_file_is_said(tmp_path, text):
     (tmp_path / "r.nsys-rep.capture.json").write_text(text)
     (warning,) = side_file_of(tmp_path / "r.nsys-rep").left_out
-    assert warning.text == "The file r.nsys-rep.capture.json next to the report, which lists what the report lacks, is damaged."
+    assert (
+        warning.text
+        == "The file r.nsys-rep.capture.json next to the report, which lists what the report lacks, is damaged."
+    )
 
 
 def test_an_import_takes_it_over(tmp_path):
@@ -50,9 +55,13 @@ def test_an_import_takes_it_over(tmp_path):
     assert "Recorded without" not in str(manifest.reports[other.reports[0]].warnings)
 
 
-@pytest.mark.parametrize(("told", "role"), [("actor", "actor"), ("a b", None), (3, None), ("x" * 65, None), (None, None)])
+@pytest.mark.parametrize(
+    ("told", "role"), [("actor", "actor"), ("a b", None), (3, None), ("x" * 65, None), (None, None)]
+)
 def test_the_role_of_a_rank_is_a_plain_word(tmp_path, told, role):
-    (tmp_path / "r.pt.trace.json.gz.capture.json").write_text(json.dumps({"alltrace_capture": 1, "left_out": [], "role": told}))
+    (tmp_path / "r.pt.trace.json.gz.capture.json").write_text(
+        json.dumps({"alltrace_capture": 1, "left_out": [], "role": told})
+    )
     assert side_file_of(tmp_path / "r.pt.trace.json.gz").role == role
 
 
@@ -69,7 +78,12 @@ def with_roles(folder, roles):
 def test_ranks_that_each_role_numbers_by_itself_follow_each_other(tmp_path):
     with_roles(tmp_path / "reports", ["critic", "actor"])
     manifest = import_reports([str(tmp_path / "reports")], tmp_path / "run", jobs=1)
-    assert [(r.rank, manifest.role_of(r)) for r in manifest.ranks] == [(0, "actor"), (1, "actor"), (2, "critic"), (3, "critic")]
+    assert [(r.rank, manifest.role_of(r)) for r in manifest.ranks] == [
+        (0, "actor"),
+        (1, "actor"),
+        (2, "critic"),
+        (3, "critic"),
+    ]
     assert all("actor" in manifest.reports[r.reports[0]].path for r in manifest.ranks[:2])
     assert any("each role has its own rank numbers" in note for note in manifest.notes)
     run = alltrace.open(str(tmp_path / "run"))
@@ -81,7 +95,10 @@ def test_ranks_that_each_role_numbers_by_itself_follow_each_other(tmp_path):
         mine = [one for one in each if manifest.role_of(manifest.ranks[one["rank"]]) == role]
         for column in ("span_ns", "compute_ns", "exposed_communication_ns", "exposed_copy_ns", "idle_ns"):
             assert row[column] == sum(one[column] for one in mine)
-        assert row["compute_ns"] + row["exposed_communication_ns"] + row["exposed_copy_ns"] + row["idle_ns"] == row["span_ns"]
+        assert (
+            row["compute_ns"] + row["exposed_communication_ns"] + row["exposed_copy_ns"] + row["idle_ns"]
+            == row["span_ns"]
+        )
 
 
 def test_without_roles_there_is_nothing_by_role(tmp_path):

@@ -120,7 +120,9 @@ def stated_of(folder, text, *names):
 
 def test_a_row_of_a_file_that_is_not_there_is_said(tmp_path):
     (tmp_path / "other.txt").touch()
-    stated, notes = stated_of(tmp_path, "file,rank\na.json,0\n./sub/../b.json,1\ngone.json,2\nother.txt,3\n", "a.json", "b.json")
+    stated, notes = stated_of(
+        tmp_path, "file,rank\na.json,0\n./sub/../b.json,1\ngone.json,2\nother.txt,3\n", "a.json", "b.json"
+    )
     assert {path.name: s.rank for path, s in stated.items()} == {"a.json": 0, "b.json": 1}
     assert notes == (f"{tmp_path}/ranks.csv: line 4 states rank 2 of gone.json, which is not there",)
     lines = "".join(f"x{n}.json,{n}\n" for n in range(1, 30))
@@ -128,7 +130,9 @@ def test_a_row_of_a_file_that_is_not_there_is_said(tmp_path):
     assert (len(notes), notes[-1]) == (21, "and 9 more rows name files that are not there")
 
 
-@pytest.mark.parametrize(("named", "is_there"), [("a.json", "a.json.gz"), ("a.nsys-rep", "a.sqlite"), ("a.sqlite", "a_pqtdir")])
+@pytest.mark.parametrize(
+    ("named", "is_there"), [("a.json", "a.json.gz"), ("a.nsys-rep", "a.sqlite"), ("a.sqlite", "a_pqtdir")]
+)
 def test_a_row_holds_for_a_report_that_was_packed_or_exported_since(tmp_path, named, is_there):
     stated, notes = stated_of(tmp_path, f"file,rank\n{named},7\n", is_there)
     assert ([s.rank for s in stated.values()], notes) == ([7], ())
@@ -157,7 +161,9 @@ def test_one_rank_of_two_processes_that_ran_at_once_is_refused(tmp_path):
 
     def ranks(reports):
         probes = [Probe(r, ReportRecord(r.path, n, "")) for n, r in enumerate(reports)]
-        return [(r.rank, len(r.sources)) for r in planned_of([tmp_path / r.path for r in reports], probes, None)[1].ranks]
+        return [
+            (r.rank, len(r.sources)) for r in planned_of([tmp_path / r.path for r in reports], probes, None)[1].ranks
+        ]
 
     text = "ranks.csv states rank 3 of two processes that ran at once, 0.json and 1.json; expected another rank for one of them"
     with pytest.raises(UsageError, match=f"^{text}$"):

@@ -15,7 +15,16 @@ from tests.making import kernel, make_run
 from alltrace.align.store import aligned
 from alltrace.recipes.questions.sql import query
 from alltrace.run.json_files import read_json, write_json
-from alltrace.run.manifest import MANIFEST, Clock, Manifest, is_run, plain, rank_from_json, read_manifest, write_manifest
+from alltrace.run.manifest import (
+    MANIFEST,
+    Clock,
+    Manifest,
+    is_run,
+    plain,
+    rank_from_json,
+    read_manifest,
+    write_manifest,
+)
 from alltrace.run.names import Names
 from alltrace.run.store import PartialRun, Run, SentRun
 from alltrace.trace.errors import DamageError, InputError, UsageError
@@ -73,7 +82,11 @@ def test_tables_that_are_missing_are_empty(tiny_run):
         assert found.schema.names == list(TABLES[table].column_names)
         if table in EVENT_TABLES:
             assert found.num_rows == run.ranks[0].rows.get(table, 0)
-            assert [c for c in run.table(table).columns if c != "duration"] == ["rank", "host", *TABLES[table].column_names]
+            assert [c for c in run.table(table).columns if c != "duration"] == [
+                "rank",
+                "host",
+                *TABLES[table].column_names,
+            ]
             assert run.table(table).shape[0] == sum(r.rows.get(table, 0) for r in run.ranks)
     assert not run.rank(0).has("mpi")
     assert {r for (r,) in run.table("threads").project("rank").distinct().fetchall()} == {0, 1}
@@ -215,10 +228,14 @@ def test_a_damaged_table_is_a_sentence(tiny_run, tmp_path, damage, file):
     whole = path.read_bytes()
     path.unlink()
     if damage != "gone":
-        path.write_bytes({"empty": b"", "cut": whole[: len(whole) // 2], "noise": b"PAR1" + b"x" * 500 + b"PAR1"}[damage])
+        path.write_bytes(
+            {"empty": b"", "cut": whole[: len(whole) // 2], "noise": b"PAR1" + b"x" * 500 + b"PAR1"}[damage]
+        )
     run = Run(tmp_path / "run")
     asks = [lambda: query(run, "SELECT count(*), any_value(name) FROM kernels")]
-    asks.append((lambda: run.rank(1).table("kernels")) if "kernels" in file else (lambda: run.texts(pa.array([1], pa.int64()))))
+    asks.append(
+        (lambda: run.rank(1).table("kernels")) if "kernels" in file else (lambda: run.texts(pa.array([1], pa.int64())))
+    )
     found = "cannot be read" if damage == "gone" else "is damaged"
     for ask in asks:
         with pytest.raises(DamageError, match=rf"{path.name}: it {found}.*; import the reports again") as caught:

@@ -23,7 +23,10 @@ def slices(folder, ids, room_bytes=1 << 20):
     api = [{"start": 10 * n, "end": 10 * n + 1, "correlation": i} for n, i in enumerate(ids)]
     kernels = [kernel(10_000 + 10 * n, 10_005 + 10 * n, "k", correlation=i) for n, i in enumerate(ids)]
     return TimeSlices(
-        make_run(folder / "run", {0: {"api": api, "kernels": kernels}}).rank(0), TABLES, PieceRoom(room_bytes), ("kernels",)
+        make_run(folder / "run", {0: {"api": api, "kernels": kernels}}).rank(0),
+        TABLES,
+        PieceRoom(room_bytes),
+        ("kernels",),
     )
 
 

@@ -84,7 +84,13 @@ def test_any_order_reads_as_a_plain_sort(tracks, source, memory, batch_rows, tmp
 
 def calls(count, threads, late=()):
     return [
-        {"start": 5 if i in late else 10 * i, "end": 10 * i + 9, "thread": i % threads, "correlation": i, "kind": "runtime"}
+        {
+            "start": 5 if i in late else 10 * i,
+            "end": 10 * i + 9,
+            "thread": i % threads,
+            "correlation": i,
+            "kind": "runtime",
+        }
         for i in range(count)
     ]
 

@@ -46,7 +46,16 @@ def window(number, *, first_correlation=1, first_step=0, apart_us=1e6, steps=4):
             )
             on = {**ids, "device": 0, "stream": 7}
             events.append(
-                {"ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "ts": at + 100 + 400 * k, "dur": 300, "args": on}
+                {
+                    "ph": "X",
+                    "cat": "kernel",
+                    "name": "gemm",
+                    "pid": 0,
+                    "tid": 7,
+                    "ts": at + 100 + 400 * k,
+                    "dur": 300,
+                    "args": on,
+                }
             )
             correlation += 1
     return {"schemaVersion": 1, "deviceProperties": [{"id": 0, "name": "GPU"}], "traceEvents": events}
@@ -67,7 +76,9 @@ def one(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def three(tmp_path_factory):
-    return imported(tmp_path_factory.mktemp("three") / "x", [window(n, first_correlation=1 + 1000 * n) for n in range(3)])
+    return imported(
+        tmp_path_factory.mktemp("three") / "x", [window(n, first_correlation=1 + 1000 * n) for n in range(3)]
+    )
 
 
 def in_one(windows, *more):
@@ -76,7 +87,16 @@ def in_one(windows, *more):
 
 
 def call(name, at_us):
-    return {"ph": "X", "cat": "cuda_runtime", "name": name, "pid": 851, "tid": 9, "ts": US + at_us, "dur": 5, "args": {}}
+    return {
+        "ph": "X",
+        "cat": "cuda_runtime",
+        "name": name,
+        "pid": 851,
+        "tid": 9,
+        "ts": US + at_us,
+        "dur": 5,
+        "args": {},
+    }
 
 
 def without_steps(content):
@@ -111,7 +131,16 @@ FURTHER = [window(n, first_correlation=1 + 1000 * n, first_step=10 * n) for n in
 ONE_BY_ONE = [window(n, first_correlation=1 + 1000 * n, first_step=4 * n, apart_us=60_000) for n in range(3)]
 SWITCHED = [call("cudaProfilerStop", 19_950), call("cudaProfilerStart", 999_000)]
 SWITCHED += [call("cuProfilerStop", 1_019_950), call("cuProfilerStart", 1_999_000)]
-OPERATOR = {"ph": "X", "cat": "cpu_op", "name": "aten::add", "pid": 851, "tid": 9, "ts": US + 500_000, "dur": 3, "args": {}}
+OPERATOR = {
+    "ph": "X",
+    "cat": "cpu_op",
+    "name": "aten::add",
+    "pid": 851,
+    "tid": 9,
+    "ts": US + 500_000,
+    "dur": 3,
+    "args": {},
+}
 
 
 def relative(content):
@@ -150,7 +179,9 @@ def test_windows_of_other_lengths_count_by_their_time(tmp_path, one):
     for event in long["traceEvents"]:
         if event["cat"] == "kernel":
             event["dur"] = 150
-    alone = [row(imported(tmp_path / f"{n}", [content]), "breakdown") for n, content in enumerate((window(0, steps=1), long))]
+    alone = [
+        row(imported(tmp_path / f"{n}", [content]), "breakdown") for n, content in enumerate((window(0, steps=1), long))
+    ]
     both = row(imported(tmp_path / "both", [window(0, steps=1), long]), "breakdown")
     assert alone[0]["idle_percent"] < row(one, "breakdown")["idle_percent"] < alone[1]["idle_percent"]
     assert (both["span_ns"], both["idle_ns"]) == tuple(sum(a[c] for a in alone) for c in ("span_ns", "idle_ns"))
@@ -225,7 +256,9 @@ def test_the_last_attempt_of_a_process_that_was_started_again_is_answered(tmp_pa
         "reports of earlier attempts of the process, which was started again and has its last attempt here: 1" in note
         for note in notes
     )
-    further = imported(tmp_path / "further", [window(0), window(1, first_step=10)])  # as the capture ranges of one process
+    further = imported(
+        tmp_path / "further", [window(0), window(1, first_step=10)]
+    )  # as the capture ranges of one process
     assert (further.manifest.ranks[0].rows["kernels"], len(further.manifest.ranks[0].windows)) == (48, 2)
 
 
@@ -249,6 +282,8 @@ def test_reports_with_nvidias_names_have_impossible_rows_as_recorded(tmp_path, c
     assert ours.to_pylist()[0]["total_ns"] == total + 400_000
     assert theirs.to_pylist()[0]["Total Time (ns)"] == total + 2_000_000_000
     assert any(note.startswith("rows that cannot be true are left out, or have another end") for note in ours.notes)
-    assert any(note.startswith("rows that cannot be true are in this answer as they were recorded") for note in theirs.notes)
+    assert any(
+        note.startswith("rows that cannot be true are in this answer as they were recorded") for note in theirs.notes
+    )
     suspects = run.connect().sql('SELECT "table", reason, "end" - start, believed_end - start FROM suspects').fetchall()
     assert suspects == [("kernels", "overrun", 2_000_000_000, 400_000)]

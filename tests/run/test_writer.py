@@ -93,7 +93,11 @@ def test_any_rows_are_sorted_stably(rows, batch_rows, memory, wide, tmp_path_fac
         found, stats = write(TABLES["kernels"], rows, tmp_path_factory.mktemp("w"), batch_rows, memory)
     assert found == in_order(TABLES["kernels"], rows)
     times = [r["start"] for r in rows if r["start"] is not None]
-    assert (stats.rows, stats.first_start_ns, stats.last_end_ns) == (len(rows), min(times, default=None), max(times, default=None))
+    assert (stats.rows, stats.first_start_ns, stats.last_end_ns) == (
+        len(rows),
+        min(times, default=None),
+        max(times, default=None),
+    )
 
 
 def api_rows(count: int, seed: int = 1, shuffle: float = 0.0) -> list[dict[str, Any]]:
@@ -194,7 +198,9 @@ def test_row_groups_can_be_skipped(tmp_path):
     groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
     assert [g.num_rows for g in groups] == [65_536, 65_536, 65_536, 3_392]
     position = {API.column_names.index(n): n for n in ("thread", "start")}
-    bounds = [{n: (g.column(i).statistics.min, g.column(i).statistics.max) for i, n in position.items()} for g in groups]
+    bounds = [
+        {n: (g.column(i).statistics.min, g.column(i).statistics.max) for i, n in position.items()} for g in groups
+    ]
     assert [b["thread"] for b in bounds] == [(0, 0), (0, 1), (1, 2), (2, 2)]
     assert bounds[3]["start"] == (20 + 30 * (66_666 - 3_392), 20 + 30 * 66_665)
     per_track = f"SELECT count(*), sum(start) FROM '{path}' WHERE thread = 2 AND start < 1000"

@@ -48,12 +48,25 @@ def trace(path, rank=0):
         {"ph": "M", "name": "process_name", "pid": 4000, "tid": 0, "ts": 0, "args": {"name": f"python {secret_stack}"}},
     ]  # fmt: skip
     events += [
-        {"ph": "X", "cat": "user_annotation", "name": f"load {text}", "pid": 4000, "tid": 4000, "ts": 1234567890120.5 + n, "dur": 1}
+        {
+            "ph": "X",
+            "cat": "user_annotation",
+            "name": f"load {text}",
+            "pid": 4000,
+            "tid": 4000,
+            "ts": 1234567890120.5 + n,
+            "dur": 1,
+        }
         for n, text in enumerate(IN_NAMES)
     ]
     whole = {
         "schemaVersion": 1,
-        "distributedInfo": {"backend": "nccl", "rank": rank, "world_size": 2, "pg_config": [{"pg_name": "0", "pg_desc": HOST}]},
+        "distributedInfo": {
+            "backend": "nccl",
+            "rank": rank,
+            "world_size": 2,
+            "pg_config": [{"pg_name": "0", "pg_desc": HOST}],
+        },
         "host_name": SECRETS["domain"],
         "config": dict(SECRETS),
         "traceEvents": events,
@@ -102,9 +115,13 @@ def export(path):
         rows = [("Hostname", SECRETS["domain"]), ("DeviceEnvironment", environment)]
         db.executemany("INSERT INTO TARGET_INFO_SYSTEM_ENV VALUES (?, ?)", rows)
         db.execute("CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT)")
-        db.executemany("INSERT INTO StringIds VALUES (?, ?)", enumerate([*IN_NAMES, "ncclKernel", "/usr/lib/libcuda.so"]))
+        db.executemany(
+            "INSERT INTO StringIds VALUES (?, ?)", enumerate([*IN_NAMES, "ncclKernel", "/usr/lib/libcuda.so"])
+        )
         db.execute("CREATE TABLE NVTX_EVENTS (text TEXT, eventType INTEGER, jsonText TEXT, textId INTEGER)")
-        db.executemany("INSERT INTO NVTX_EVENTS VALUES (?, 59, ?, ?)", [(f"x {t}", PAYLOAD, n) for n, t in enumerate(IN_NAMES)])
+        db.executemany(
+            "INSERT INTO NVTX_EVENTS VALUES (?, 59, ?, ?)", [(f"x {t}", PAYLOAD, n) for n, t in enumerate(IN_NAMES)]
+        )
         db.commit()
 
 
@@ -115,7 +132,12 @@ def run_directory(path):
         for n, text in enumerate(IN_NAMES)
     ]
     rows = {"kernels": [kernel(0, 10), kernel(12, 20)], "ranges": ranges}
-    make_run(path, {0: rows, 1: rows}, hosts={0: HOST, 1: SECRETS["domain"]}, notes=[f"from {SECRETS['path']}", SECRETS["mail"]])
+    make_run(
+        path,
+        {0: rows, 1: rows},
+        hosts={0: HOST, 1: SECRETS["domain"]},
+        notes=[f"from {SECRETS['path']}", SECRETS["mail"]],
+    )
 
 
 FORMATS = {

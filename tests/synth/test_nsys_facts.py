@@ -10,7 +10,9 @@ def _facts(rank=0, **changes):
     scenario = SCENARIOS["healthy"].override(ranks=4, steps=1, **changes, ideal=True)
     report = Report(simulate(scenario), identities(scenario)[rank], "r.sqlite")
     tables = fact_tables(report)
-    return report, {name: [dict(zip(columns, row, strict=True)) for row in rows] for name, (columns, rows) in tables.items()}
+    return report, {
+        name: [dict(zip(columns, row, strict=True)) for row in rows] for name, (columns, rows) in tables.items()
+    }
 
 
 def _environment(tables):

@@ -8,7 +8,15 @@ from tests.nsight_run import run_nsys
 
 from alltrace.synth.nsys_schema import schema
 
-_ARROW = {"int64": "i64", "uint64": "u64", "int32": "i32", "string": "text", "double": "f64", "float": "f32", "bool": "bool"}
+_ARROW = {
+    "int64": "i64",
+    "uint64": "u64",
+    "int32": "i32",
+    "string": "text",
+    "double": "f64",
+    "float": "f32",
+    "bool": "bool",
+}
 
 
 def _declared(path):
@@ -43,7 +51,9 @@ def test_the_older_tables_are_those_of_the_real_exporter(nsys, tmp_path):
         run_nsys(nsys, arguments, tmp_path)
 
     call("profile", "-t", "nvtx", "-s", "none", "--cpuctxsw=none", "-o", "empty", "/bin/true")
-    (version,) = re.findall(r"(2\d{3}\.\d)", subprocess.run([nsys, "--version"], capture_output=True, text=True).stdout)[:1]
+    (version,) = re.findall(
+        r"(2\d{3}\.\d)", subprocess.run([nsys, "--version"], capture_output=True, text=True).stdout
+    )[:1]
     if version != "2023.4":
         pytest.skip(f"the older schema is that of 2023.4, and here is {version}")
     call("export", "-t", "sqlite", "-l", "false", "-o", "all.sqlite", "empty.nsys-rep")

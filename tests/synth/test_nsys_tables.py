@@ -31,7 +31,9 @@ def test_kernels_copies_and_memsets_have_calls_names_and_shapes():
     kernels = tables["CUPTI_ACTIVITY_KIND_KERNEL"].columns
     for correlation, stream in zip(kernels["correlationId"].tolist(), kernels["streamId"].tolist(), strict=True):
         assert name_of[correlation] == ("cudaLaunchKernel_v7000" if stream == 7 else "cudaLaunchKernelExC_v11060")
-    assert {name_of[c] for c in tables["CUPTI_ACTIVITY_KIND_MEMCPY"].columns["correlationId"].tolist()} == {"cudaMemcpyAsync_v3020"}
+    assert {name_of[c] for c in tables["CUPTI_ACTIVITY_KIND_MEMCPY"].columns["correlationId"].tolist()} == {
+        "cudaMemcpyAsync_v3020"
+    }
     assert set(calls["globalTid"].tolist()) == set(report.global_tids.tolist())
     assert calls["globalTid"][0] >> 24 == kernels["globalPid"] >> 24
     columns, texts = tables["CUPTI_ACTIVITY_KIND_KERNEL"].columns, _texts(tables)

@@ -113,11 +113,14 @@ def test_no_payloads_and_streams_numbered_by_each_rank(recorded):
             assert options == {"EXPORT_PARAM_INCLUDE_BLOBS": "false", "EXPORT_PARAM_INCLUDE_JSON": "false"}
     for truth in recorded.values():
         streams = [
-            frozenset(s for (s,) in query(p, "SELECT DISTINCT streamId FROM CUPTI_ACTIVITY_KIND_KERNEL")) for p in truth.reports
+            frozenset(s for (s,) in query(p, "SELECT DISTINCT streamId FROM CUPTI_ACTIVITY_KIND_KERNEL"))
+            for p in truth.reports
         ]
         assert len(set(streams)) > 1
         assert all(7 in own for own in streams)
-        listed = [frozenset(s for (s,) in query(p, "SELECT streamId FROM TARGET_INFO_CUDA_STREAM")) for p in truth.reports]
+        listed = [
+            frozenset(s for (s,) in query(p, "SELECT streamId FROM TARGET_INFO_CUDA_STREAM")) for p in truth.reports
+        ]
         assert all(own <= facts for own, facts in zip(streams, listed, strict=True))
 
 
@@ -155,7 +158,8 @@ def test_all_to_alls_are_groups_of_sends_and_receives(recorded):
     names = {
         n
         for (n,) in query(
-            recorded["experts"].reports[0], "SELECT DISTINCT s.value FROM NVTX_EVENTS e JOIN StringIds s ON s.id = textId"
+            recorded["experts"].reports[0],
+            "SELECT DISTINCT s.value FROM NVTX_EVENTS e JOIN StringIds s ON s.id = textId",
         )
     }
     assert {"ncclGroupStart", "ncclSend", "ncclRecv", "ncclGroupEnd"} <= names

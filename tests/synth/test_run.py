@@ -105,7 +105,9 @@ def test_logs_of_a_former_run_do_not_lie_among_those_of_the_next(tmp_path):
     assert [path.name for path in (tmp_path / "logs").iterdir()] == ["mine.log"]
 
 
-@pytest.mark.parametrize("name", ["../keep_rank0.sqlite", "notes.txt", "others/keep_rank0.sqlite", "/keep_rank0.sqlite"])
+@pytest.mark.parametrize(
+    "name", ["../keep_rank0.sqlite", "notes.txt", "others/keep_rank0.sqlite", "/keep_rank0.sqlite"]
+)
 def test_a_strangers_truth_removes_nothing_else(tmp_path, name):
     folder = tmp_path / "run"
     truth = write_run("tiny", folder, ideal=True)
@@ -137,7 +139,9 @@ def test_a_folder_that_cannot_be_made_and_a_scenario_of_ones_own(tmp_path):
 
 def test_importing_the_package_loads_no_numpy():
     code = "import sys, alltrace.synth; print('numpy' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=dict(os.environ))
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=dict(os.environ)
+    )
     assert done.stdout.strip() == "False"
 
 

@@ -16,9 +16,9 @@ def test_override_reaches_every_part_and_moves_faults():
         7,
     )
     assert (healthy.layout.ranks, healthy.steps) == (16, 8)
-    assert SCENARIOS["healthy"].override(faults=(text for text in ["slow-rank:ranks=1:factor=1.5"]), ideal=True).faults == (
-        SlowRank(ranks=(1,), factor=1.5),
-    )
+    assert SCENARIOS["healthy"].override(
+        faults=(text for text in ["slow-rank:ranks=1:factor=1.5"]), ideal=True
+    ).faults == (SlowRank(ranks=(1,), factor=1.5),)
     changed = SCENARIOS["healthy"].override(gradient_bytes=8e8, ranks=4.0, ideal=True)
     assert (repr(changed.work.gradient_bytes), repr(changed.layout.ranks)) == ("800000000", "4")
     assert SCENARIOS["straggler"].override(ranks=4, ideal=True).faults == (SlowRank(ranks=(3,), factor=1.25),)
@@ -56,7 +56,10 @@ def test_override_reaches_every_part_and_moves_faults():
         ({"layout": 3}, "layout must be a Layout"),
         ({"faults": "sync"}, "faults must be a list of faults"),
         ({"faults": [3]}, "a fault must be a text or a Fault; 3 was given"),
-        ({"faults": (SlowRank(ranks=(0,), factor=float("inf")),)}, "factor of fault 'slow-rank' must be a number up to 1e+15"),
+        (
+            {"faults": (SlowRank(ranks=(0,), factor=float("inf")),)},
+            "factor of fault 'slow-rank' must be a number up to 1e+15",
+        ),
         ({"faults": (SlowRank(ranks=(16,)),)}, "fault 'slow-rank' names rank 16, but the run has ranks 0 to 15"),
     ],
 )

@@ -18,7 +18,13 @@ NEUTRAL = {"gpu", "communicator", "Communicator", "File", "Min File", "Max File"
 @pytest.fixture(scope="module", params=["tiny", "sharded", "tensor-data", "pipeline"])
 def twins(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("twins")
-    size = {} if request.param == "tiny" else {"ranks": 4, "steps": 2} if request.param == "sharded" else {"ranks": 8, "steps": 2}
+    size = (
+        {}
+        if request.param == "tiny"
+        else {"ranks": 4, "steps": 2}
+        if request.param == "sharded"
+        else {"ranks": 8, "steps": 2}
+    )
     runs = []
     for form in ("sqlite", "kineto"):
         write_run(request.param, folder / form, form, **size, ideal=True)
@@ -127,7 +133,10 @@ def answers(run, recipe):
     answer = run.recipe(recipe, **ASKED.get(recipe, {})).answer
     if recipe == "activity":
         return {"answer": _summed(answer)}
-    return {name: _comparable(recipe, name, table.table.to_pylist(), table.columns) for name, table in answer.all_tables().items()}
+    return {
+        name: _comparable(recipe, name, table.table.to_pylist(), table.columns)
+        for name, table in answer.all_tables().items()
+    }
 
 
 def _summed(answer):
@@ -154,12 +163,21 @@ def _comparable(recipe, name, rows, columns):
         row = {k: _plain(v) for k, v in row.items() if k not in NEUTRAL | NUMBERING | APART.get(recipe, set())}
         kept.append(row)
     for column in units:
-        if kept and column in kept[0] and (MOMENT.fullmatch(column) or (name in MOMENTS and MOMENTS[name] in (column, ""))):
+        if (
+            kept
+            and column in kept[0]
+            and (MOMENT.fullmatch(column) or (name in MOMENTS and MOMENTS[name] in (column, "")))
+        ):
             zero = min(r[column] for r in kept if r[column] is not None)
             for row in kept:
                 row[column] = None if row[column] is None else row[column] - zero
     words = [k for k, v in (kept or [{}])[0].items() if units[k] is None and not isinstance(v, float)]
-    kept.sort(key=lambda r: (json.dumps([r[k] for k in words], default=str), -sum(v for v in r.values() if isinstance(v, int))))
+    kept.sort(
+        key=lambda r: (
+            json.dumps([r[k] for k in words], default=str),
+            -sum(v for v in r.values() if isinstance(v, int)),
+        )
+    )
     return kept, units
 
 

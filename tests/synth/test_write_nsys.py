@@ -75,7 +75,8 @@ def test_a_failed_write_leaves_what_was_there(tmp_path, write):
 
 @pytest.mark.oracle
 @pytest.mark.parametrize(
-    "options", [{"schema": "3.7.2"}, {"schema": "3.25.0", "unordered": True}, {"schema": "3.25.0", "visible_devices": True}]
+    "options",
+    [{"schema": "3.7.2"}, {"schema": "3.25.0", "unordered": True}, {"schema": "3.25.0", "visible_devices": True}],
 )
 def test_the_real_stats_count_what_was_planted(nsys, tmp_path, options):
     truth = write_run("tensor-data", tmp_path, ranks=4, hosts=1, steps=2, layers=4, **options, ideal=True)

@@ -61,6 +61,8 @@ def busy_run(folder, count=4000, ranks=1):
     rows = {
         "kernels": [kernel(100 * i, 100 * i + 60) for i in range(count)],
         "ranges": ranges([(100 * i, 100 * i + 30, f"r{i % 7}", 0) for i in range(count)]),
-        "gpu_metrics": [{"time": 50 * i, "device": 0, "metric": "SM Active", "value": float(i % 100)} for i in range(2 * count)],
+        "gpu_metrics": [
+            {"time": 50 * i, "device": 0, "metric": "SM Active", "value": float(i % 100)} for i in range(2 * count)
+        ],
     }
     return make_run(folder, dict.fromkeys(range(ranks), rows))

@@ -89,7 +89,9 @@ def test_a_flame_graph_adds_up_chains_of_names_of_all_ranks(tmp_path, flame):
 
 
 def test_stacks_are_of_python_functions(tmp_path):
-    frames = [{"start": s, "end": e, "thread": 0, "name": n} for s, e, n in ((0, 100, "main"), (10, 60, "f"), (20, 30, "f"))]
+    frames = [
+        {"start": s, "end": e, "thread": 0, "name": n} for s, e, n in ((0, 100, "main"), (10, 60, "f"), (20, 30, "f"))
+    ]
     reader = EventReader(make_run(tmp_path / "run", {0: {"frames": frames, "kernels": [kernel(0, 100)]}}))
     found = chains(area_facts(reader, Area({0: ("summary",)}, 0, 50, "stacks"))["flame"])
     assert found == {("main",): (50, 10, 1), ("main", "f"): (40, 30, 1), ("main", "f", "f"): (10, 10, 1)}
@@ -97,7 +99,9 @@ def test_stacks_are_of_python_functions(tmp_path):
 
 def test_the_shortest_chains_are_left_out_and_counted(tmp_path, monkeypatch):
     rows = [{"start": 0, "end": 1000, "name": "top", "kind": "pushpop"}]
-    rows += [{"start": 100 * i, "end": 100 * i + 10 + i, "name": f"n{i}", "kind": "pushpop", "depth": 1} for i in range(9)]
+    rows += [
+        {"start": 100 * i, "end": 100 * i + 10 + i, "name": f"n{i}", "kind": "pushpop", "depth": 1} for i in range(9)
+    ]
     reader = EventReader(make_run(tmp_path / "run", {0: {"ranges": rows}}))
     monkeypatch.setattr("alltrace.tiles.flame.MOST_NODES", 4)
     flame = Flame(0, 1000)

@@ -28,7 +28,10 @@ def test_the_bins_of_a_rank_add_up_to_what_it_did(run):
     made = pyramid(run, jobs=1)
     assert (made.grid.start_ns, run.origin_ns) == (0, -40_000)
     tracks = read_rank(made.folder / rank_file(0))
-    sums = {n: int(tracks[f"summary/{n}"].values[0].sum()) for n in ("compute", "communication", "exposed_communication", "copy")}
+    sums = {
+        n: int(tracks[f"summary/{n}"].values[0].sum())
+        for n in ("compute", "communication", "exposed_communication", "copy")
+    }
     assert sums == {"compute": 50_000, "communication": 20_000, "exposed_communication": 10_000, "copy": 10_000}
     assert tracks["gpu/0/0/7"].rows == 2
     assert (tracks["ranges/0"].first_ns, tracks["ranges/0"].last_ns) == (0, 130_000)
@@ -121,7 +124,9 @@ def sampled_by_the_first(tmp_path, *, own):
     """One report has the samples of GPUs 0 to 2, of which its rank works on those in `own`; rank 1 works on GPU 1."""
     listed = [{"device": d, "ordinal": d, "uuid": f"GPU-{d}"} for d in range(3)]
     samples = [
-        {"time": t, "device": d, "metric": "SM Active", "value": v} for d, v in enumerate((10.0, 50.0, 90.0)) for t in (20, 60)
+        {"time": t, "device": d, "metric": "SM Active", "value": v}
+        for d, v in enumerate((10.0, 50.0, 90.0))
+        for t in (20, 60)
     ]
     ranks = {
         0: {"kernels": [kernel(0, 100)], "gpu_metrics": samples, "devices": listed},
@@ -156,7 +161,9 @@ def test_tracks_of_samples_lie_with_the_rank_that_works_on_the_gpu(tmp_path, own
     tracks = [{t.key.split("/")[1]: t.rows for t in view.tracks(r) if t.key.startswith("metric/")} for r in (0, 1)]
     assert tracks == [{"0": 2, "2": 2}, {"0": 2}]
     key = next(t.key for t in view.tracks(1) if t.key.startswith("metric/"))
-    assert [(k, t.tolist(), v.tolist()) for k, t, v in view.events.samples(1, "gpu_metrics", 0, 100)] == [(key, [20, 60], [50, 50])]
+    assert [(k, t.tolist(), v.tolist()) for k, t, v in view.events.samples(1, "gpu_metrics", 0, 100)] == [
+        (key, [20, 60], [50, 50])
+    ]
     (tile,) = view.tiles([(1, key)], 0, 0, 1)[0]
     assert np.nanmax(tile.arrays["mean"]) == 50
     found = {k.split("/")[1]: v.tolist() for k, _, v in view.events.samples(0, "gpu_metrics", 0, 100)}

@@ -22,7 +22,10 @@ def test_a_kernel_and_its_call_know_each_other(view):
     # of the nested calls the outermost
     assert (found["call"]["row"], found["call"]["track"]) == (0, "api/0")
     assert found["call"]["columns"]["name"] == "cudaLaunchKernel_v7000"
-    assert [(r["name"], r["start"], r["end"]) for r in found["ranges"]] == [("step 0", 0, 130 * US), ("forward", 10 * US, 35 * US)]
+    assert [(r["name"], r["start"], r["end"]) for r in found["ranges"]] == [
+        ("step 0", 0, 130 * US),
+        ("forward", 10 * US, 35 * US),
+    ]
     found = event_details(view.events, 0, "api", 0)
     assert found["launched"] == [{"table": "kernels", "row": 0, "track": "gpu/0/0/7", "start": 40 * US, "end": 80 * US}]
     assert [r["name"] for r in found["ranges"]] == ["step 0", "forward"]
@@ -87,7 +90,10 @@ def test_the_next_and_previous_event_of_a_name(waiting):
 
 
 def test_neighbours_start_together_or_are_not_there(tmp_path):
-    rows = [{"start": s, "end": e, "name": "f", "kind": "pushpop"} for s, e in ((0, 5), (10, 99), (10, 50), (10, 20), (60, 90))]
+    rows = [
+        {"start": s, "end": e, "name": "f", "kind": "pushpop"}
+        for s, e in ((0, 5), (10, 99), (10, 50), (10, 20), (60, 90))
+    ]
     reader = EventReader(make_run(tmp_path / "run", {0: {"ranges": rows}}))
     for forward, first in ((True, 0), (False, 4)):
         row, met = {"row": first}, []
@@ -163,7 +169,10 @@ def test_waits_for_events_lead_to_records_and_back(reader):
     found = event_details(reader, 0, "api", row_called(reader, "cudaEventSynchronize_v3020"))["awaits"]
     assert (found["before"]["name"], found["behind"]) == ("b", None)
     found = event_details(reader, 0, "api", row_called(reader, "cudaEventRecord_v3020"))
-    assert [w["columns"]["name"] for w in found["waited_by"]] == ["cudaStreamWaitEvent_v3020", "cudaEventSynchronize_v3020"]
+    assert [w["columns"]["name"] for w in found["waited_by"]] == [
+        "cudaStreamWaitEvent_v3020",
+        "cudaEventSynchronize_v3020",
+    ]
     assert "awaits" not in found
     found = event_details(reader, 0, "api", row_called(reader, "cudaLaunchKernel_v7000"))
     assert not {"awaits", "waited_by"} & set(found)

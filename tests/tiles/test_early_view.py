@@ -27,11 +27,14 @@ def test_it_shows_what_the_pyramid_shows_wherever_events_are_read(tmp_path):
             for one, other in zip(mine, theirs, strict=True):
                 assert (one.kind, one.classes, list(one.arrays)) == (other.kind, other.classes, list(other.arrays))
                 assert all(
-                    np.array_equal(one.arrays[a], other.arrays[a], equal_nan=a in ("mean", "least", "most")) for a in one.arrays
+                    np.array_equal(one.arrays[a], other.arrays[a], equal_nan=a in ("mean", "least", "most"))
+                    for a in one.arrays
                 )
     for metric in early.metrics:
         level = built.grid.level - 1
-        assert np.array_equal(fine_heat(early, metric, level, 0, [rank]), fine_heat(built, metric, level, 0, [rank])), metric
+        assert np.array_equal(fine_heat(early, metric, level, 0, [rank]), fine_heat(built, metric, level, 0, [rank])), (
+            metric
+        )
 
 
 def test_early_views_are_made_of_events_or_of_a_kept_pyramid(tmp_path):

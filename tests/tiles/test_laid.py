@@ -12,7 +12,14 @@ def test_rows_become_tracks_of_their_ranks():
     assert found["left_out"] == 1
     first, second = found["tracks"]
     assert first == {"rank": 0, "start": [10], "length": [10], "name": ["a"], "lane": [0], "row": [1]}
-    assert second == {"rank": 1, "start": [5, 30], "length": [30, 10], "name": ["b", "c"], "lane": [0, 1], "row": [2, 0]}
+    assert second == {
+        "rank": 1,
+        "start": [5, 30],
+        "length": [30, 10],
+        "name": ["b", "c"],
+        "lane": [0, 1],
+        "row": [2, 0],
+    }
 
 
 @together(

@@ -45,12 +45,16 @@ def test_a_thread_runs_from_one_event_to_its_next(tmp_path, monkeypatch):
         own = [r for r in rows if r["thread"] == thread]
         ends = [*(r["time"] for r in own[1:]), own[-1]["time"]]
         expected += [
-            (f"sched/{thread}", r["time"], e, f"CPU {r['cpu']}") for r, e in zip(own, ends, strict=True) if r["scheduled_in"]
+            (f"sched/{thread}", r["time"], e, f"CPU {r['cpu']}")
+            for r, e in zip(own, ends, strict=True)
+            if r["scheduled_in"]
         ]
     found = []
     for events in view.events.window(0, "sched", -1, 10**9):
         texts = view.events.texts(events.name)
-        found += [(events.key, s, e, texts[n]) for s, e, n in zip(events.start, events.end, events.name.tolist(), strict=True)]
+        found += [
+            (events.key, s, e, texts[n]) for s, e, n in zip(events.start, events.end, events.name.tolist(), strict=True)
+        ]
     assert sorted(found) == sorted(expected)
     assert {t["label"] for t in labelled(view, 0)} >= {"scheduling, t0 (50)", "scheduling, t1 (51)"}
     area = area_facts(view.events, Area({0: ("sched/0", "sched/1")}, 0, 10**9))
@@ -72,7 +76,14 @@ def test_a_sample_lasts_to_the_next_of_its_thread_but_not_over_a_gap(tmp_path):
     view = viewed(tmp_path / "run", {"samples": rows})
     (events,) = view.events.window(0, "samples", -1, 10**9)
     assert (events.end - events.start).tolist() == [100, 100, 100, 200, 100, 100]
-    assert [view.events.texts(events.name)[n] for n in events.name.tolist()] == ["f0", "f100", "f200", "f0", "f200", "f0"]
+    assert [view.events.texts(events.name)[n] for n in events.name.tolist()] == [
+        "f0",
+        "f100",
+        "f200",
+        "f0",
+        "f200",
+        "f0",
+    ]
     assert event_details(view.events, 0, "samples", 3)["span"] == {"start": 300, "end": 500}
     assert any(t["label"] == "CPU samples, t0 (50)" and t["rows"] == 6 for t in labelled(view, 0))
 
@@ -95,7 +106,9 @@ def test_memory_holds_from_one_change_to_the_next(tmp_path, many):
         rows.append({"time": 50 * i + 1, "kind": "allocate", "memory": "pinned", "bytes": 1 << 40})
     given = [{k: v for k, v in r.items() if k != "total"} for r in rows]
     allocations = [
-        {"time": r["time"], "allocated_bytes": r["total"], "memory": "cuda", "kind": r["kind"]} for r in rows if "total" in r
+        {"time": r["time"], "allocated_bytes": r["total"], "memory": "cuda", "kind": r["kind"]}
+        for r in rows
+        if "total" in r
     ]
     view = viewed(tmp_path / "run", {"memory": given, "allocations": allocations})
     levels = {r["time"]: r["total"] for r in rows if "total" in r}

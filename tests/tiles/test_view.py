@@ -33,7 +33,10 @@ def items(view, rank, key, level, first=0, count=1):
 
 def test_events_are_exact_to_the_nanosecond_and_nested_ones_lie_below(view):
     assert items(view, 0, "ranges/0", 9) == [(0, 130_000, "step 0", 1, 0), (10_000, 25_000, "forward", 1, 1)]
-    assert items(view, 0, "gpu/0/0/7", 9) == [(40_000, 40_000, "gemm_kernel", 1, 0), (90_000, 10_000, "softmax_kernel", 1, 0)]
+    assert items(view, 0, "gpu/0/0/7", 9) == [
+        (40_000, 40_000, "gemm_kernel", 1, 0),
+        (90_000, 10_000, "softmax_kernel", 1, 0),
+    ]
     assert items(view, 0, "gpu/0/0/30", 9) == [(110_000, 10_000, "HtoD", 1, 0)]
     # bins of one ns, in the middle of a kernel
     assert items(view, 0, "gpu/0/0/7", 0, 100, 1) == [(40_000, 40_000, "gemm_kernel", 1, 0)]

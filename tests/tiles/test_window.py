@@ -38,7 +38,9 @@ def test_ranges_are_divided_exactly_also_where_nothing_ran(view):
     rows = summary(view.events, [0, 1], 5 * US, 15 * US, gpus=view.gpus)["breakdown"]
     nothing = {"compute_ns": 0, "exposed_communication_ns": 0, "exposed_copy_ns": 0, "idle_ns": 10 * US}
     assert rows == [{"rank": r, "device": 0, **nothing} for r in (0, 1)]
-    assert summary(view.events, [0, 1], 60 * US, 115 * US, gpus=view.gpus) == summary(view.events, [0, 1], 60 * US, 115 * US)
+    assert summary(view.events, [0, 1], 60 * US, 115 * US, gpus=view.gpus) == summary(
+        view.events, [0, 1], 60 * US, 115 * US
+    )
     with pytest.raises(UsageError, match="from 5 to 5 ns is empty"):
         summary(view.events, [0], 5, 5)
     assert summary(view.events, [], 0, 5)["breakdown"] == []
@@ -62,7 +64,9 @@ def test_copies_and_graphs_are_found_by_name_before_anybody_looked_at_them(tmp_p
         pattern = f"^{name}$"
         found = search(EventReader(run), pattern, [0, 1])
         assert (found["names"], found["events"]["name"], found["complete"]) == ([name], [name] * 2, True)
-        assert events_between(EventReader(run), [0, 1], ["copies", "graphs"], 0, 99, pattern=pattern)["name"] == [name] * 2
+        assert (
+            events_between(EventReader(run), [0, 1], ["copies", "graphs"], 0, 99, pattern=pattern)["name"] == [name] * 2
+        )
 
 
 def test_events_of_more_ranks_than_are_looked_at_are_not_all(view, monkeypatch):
@@ -115,7 +119,9 @@ def test_who_waited_and_who_caused_it_have_the_same_sum(waiting):
     assert worst.ranks == (0, 1), "who waited longest comes first"
     assert worst_instance(waiting.run, found, [0], steps) is None
     longest = worst_instance(waiting.run, found, [0], steps, transfer=True)
-    last = {i: max(s for j, s in zip(found["instance"], found["start"], strict=True) if j == i) for i in found["instance"]}
+    last = {
+        i: max(s for j, s in zip(found["instance"], found["start"], strict=True) if j == i) for i in found["instance"]
+    }
     transfers = [e - last[i] for i, e in zip(found["instance"], found["end"], strict=True)]
     assert max(transfers) == longest.end - max(longest.arrivals)
 

@@ -30,10 +30,14 @@ def test_an_amount_has_the_unit_that_suits_it(value, unit, digits, shown):
 
 
 def test_names_that_differ_in_the_middle_or_at_the_end_stay_apart():
-    ends = [f"sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x{n}x64_execute_kernel__5x_cublas" for n in (64, 128, 256)]
+    ends = [
+        f"sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x{n}x64_execute_kernel__5x_cublas" for n in (64, 128, 256)
+    ]
     assert len(set(told_apart(ends, 24))) == 3
     assert all(len(n) <= 24 for n in told_apart(ends, 24))
-    tails = [f"void at::native::vectorized_elementwise_kernel<4, at::native::{n}>" for n in ("AddFunctor", "MulFunctor")]
+    tails = [
+        f"void at::native::vectorized_elementwise_kernel<4, at::native::{n}>" for n in ("AddFunctor", "MulFunctor")
+    ]
     assert told_apart(tails, 24) == ["void at::na…:AddFunctor>", "void at::na…:MulFunctor>"]
     assert told_apart(["short", "a" * 40, "a" * 40], 20) == ["short", shortened("a" * 40, 20), shortened("a" * 40, 20)]
 
@@ -42,7 +46,9 @@ def test_names_that_differ_in_the_middle_or_at_the_end_stay_apart():
 def test_names_are_never_too_long_and_keep_their_order(names, longest):
     cut = told_apart(names, longest)
     assert all(len(c) <= longest for c in cut)
-    assert [c == n for c, n in zip(cut, names, strict=True) if len(n) <= longest] == [True] * sum(len(n) <= longest for n in names)
+    assert [c == n for c, n in zip(cut, names, strict=True) if len(n) <= longest] == [True] * sum(
+        len(n) <= longest for n in names
+    )
     assert len({(n, c) for n, c in zip(names, cut, strict=True)}) == len(set(names))
 
 

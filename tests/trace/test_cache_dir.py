@@ -39,7 +39,9 @@ def home(monkeypatch):
     def set_home(variable, known):
         if variable is not None:
             monkeypatch.setenv("HOME", variable)
-        monkeypatch.setattr(pwd, "getpwuid", unknown if known is None else lambda _number: SimpleNamespace(pw_dir=known))
+        monkeypatch.setattr(
+            pwd, "getpwuid", unknown if known is None else lambda _number: SimpleNamespace(pw_dir=known)
+        )
 
     return set_home
 
@@ -112,7 +114,9 @@ def test_a_folder_that_others_can_write_is_refused(folder, permissions):
 def test_a_group_may_write_where_it_is_the_users_own(folder, monkeypatch, name, members, own, refused):
     folder.chmod(0o775)
     group = folder.stat().st_gid
-    monkeypatch.setattr(pwd, "getpwuid", lambda _number: SimpleNamespace(pw_name="me", pw_gid=group if own else group + 1))
+    monkeypatch.setattr(
+        pwd, "getpwuid", lambda _number: SimpleNamespace(pw_name="me", pw_gid=group if own else group + 1)
+    )
     monkeypatch.setattr(cache_folder.grp, "getgrgid", lambda _number: SimpleNamespace(gr_name=name, gr_mem=members))
     if refused:
         with pytest.raises(InputError, match="other users can write to it"):
@@ -144,7 +148,8 @@ def test_a_folder_of_another_user_is_refused(folder, monkeypatch, known):
     monkeypatch.setattr(pwd, "getpwuid", owner)
     name = "you" if known else str(folder.stat().st_uid)
     with pytest.raises(
-        InputError, match=rf"cache: it belongs to another user, {name}; expected your own cache " rf"folder; .*--cache-dir"
+        InputError,
+        match=rf"cache: it belongs to another user, {name}; expected your own cache " rf"folder; .*--cache-dir",
     ):
         own_folder(folder)
 
@@ -160,7 +165,9 @@ def test_a_folder_of_another_user_that_was_asked_for_may_be_read(folder, monkeyp
 
 def test_a_folder_that_cannot_be_made_is_a_sentence(folder):
     (folder / "file").write_text("")
-    with pytest.raises(InputError, match=r"file/a: the cache cannot be written \(Not a directory\); give another folder"):
+    with pytest.raises(
+        InputError, match=r"file/a: the cache cannot be written \(Not a directory\); give another folder"
+    ):
         own_folder(folder / "file" / "a")
 
 

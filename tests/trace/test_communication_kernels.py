@@ -11,7 +11,10 @@ SYMMETRIC_NCCL = [
     f"ncclSymkDevKernel_{name}(ncclSymkDevWorkArgs4K)"
     for name in (
         *(f"AllGather_{a}" for a in ("LL", "LLMC", "ST", "STMC", "TmaST", "TmaSTMC", "RailRing_LsaSTMC")),
-        *(f"AllReduce_{a}_sum_f32" for a in ("AGxLL_R", "AGxLLMC_R", "RSxLD_AGxST", "RSxLDMC_AGxSTMC", "RSxTmaLD_AGxTmaST")),
+        *(
+            f"AllReduce_{a}_sum_f32"
+            for a in ("AGxLL_R", "AGxLLMC_R", "RSxLD_AGxST", "RSxLDMC_AGxSTMC", "RSxTmaLD_AGxTmaST")
+        ),
         *(f"ReduceScatter_{a}_avg_bf16" for a in ("LL", "LD", "LDMC", "TmaLD", "RailA2A_LsaLD", "RailA2A_LsaLDMC")),
     )
 ]
@@ -123,7 +126,8 @@ COMPUTE = [
 
 
 @pytest.mark.parametrize(
-    ("names", "kind"), [(COLLECTIVES, "collective"), (EXCHANGES, "exchange"), (POINT_TO_POINT, "p2p"), (COMPUTE, "compute")]
+    ("names", "kind"),
+    [(COLLECTIVES, "collective"), (EXCHANGES, "exchange"), (POINT_TO_POINT, "p2p"), (COMPUTE, "compute")],
 )
 def test_names_of_the_sources(names, kind):
     rules = built_in_rules()
@@ -135,5 +139,7 @@ def test_each_rule_names_its_source_and_the_documentation_too():
     deciding = {next((r for r in built_in_rules().rules if re.search(r.pattern, name)), None) for name in names}
     assert [r.pattern for r in COMMUNICATION_KERNELS if r not in deciding or not r.source] == []
     page = (Path(__file__).parents[2] / "docs" / "kernel-rules.md").read_text(encoding="utf-8")
-    projects = {project for r in COMMUNICATION_KERNELS for project in re.findall(r"(?:^|, )[\w-]+/([\w-]+)(?= |,|$)", r.source)}
+    projects = {
+        project for r in COMMUNICATION_KERNELS for project in re.findall(r"(?:^|, )[\w-]+/([\w-]+)(?= |,|$)", r.source)
+    }
     assert {p for p in projects if p.lower() not in page.lower()} == set()

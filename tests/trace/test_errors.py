@@ -29,8 +29,14 @@ def test_errors_come_through_a_process_boundary(error, code):
 
 
 def test_an_unknown_name_gets_a_hint():
-    assert str(UsageError.unknown("recipe", "kernel", ["kernels", "gaps"])) == "unknown recipe 'kernel'; did you mean kernels?"
-    assert str(UsageError.unknown("recipe", "zzz", ["kernels", "gaps"])) == "unknown recipe 'zzz'; expected one of gaps, kernels"
+    assert (
+        str(UsageError.unknown("recipe", "kernel", ["kernels", "gaps"]))
+        == "unknown recipe 'kernel'; did you mean kernels?"
+    )
+    assert (
+        str(UsageError.unknown("recipe", "zzz", ["kernels", "gaps"]))
+        == "unknown recipe 'zzz'; expected one of gaps, kernels"
+    )
 
 
 @pytest.mark.parametrize(

@@ -166,7 +166,12 @@ def test_slices_extremes_and_large_inputs():
     assert iv.intersection(everything, edge).total_ns == 7
     starts, ends = arrays([(MIN, MAX), (MIN, MIN + 2), (0, MAX), (MAX - 1, MAX)])
     assert iv.overlap_ns(starts, ends, edge).tolist() == [7, 2, 4, 1]
-    assert iv.overlap_ns(starts, ends, everything).tolist() == [MAX, 2, MAX, 1]  # the first is cut to what an int64 holds
+    assert iv.overlap_ns(starts, ends, everything).tolist() == [
+        MAX,
+        2,
+        MAX,
+        1,
+    ]  # the first is cut to what an int64 holds
     assert iv.classify_ns([edge], MIN, MAX) == [7, 2**64 - 8]
     assert iv.gaps(edge, MIN, MAX).total_ns == 2**64 - 8
     assert iv.nearest(edge, np.array([MIN, 0, MAX])).tolist() == [0, 1, 1]

@@ -70,9 +70,15 @@ def test_names_of_real_reports_are_spelled_as_another_demangler_does(corpus):
                     )
                 )
     mangled = sorted(pairs)
-    said = subprocess.run(["c++filt"], input="\n".join(m for m, _ in mangled), capture_output=True, text=True, check=True)
+    said = subprocess.run(
+        ["c++filt"], input="\n".join(m for m, _ in mangled), capture_output=True, text=True, check=True
+    )
     other = said.stdout.splitlines()
     assert sum(name == theirs for (_, name), theirs in zip(mangled, other, strict=True)) < len(mangled) / 10
-    differ = [name for (_, name), theirs in zip(mangled, other, strict=True) if kernel_spelling(name) != kernel_spelling(theirs)]
+    differ = [
+        name
+        for (_, name), theirs in zip(mangled, other, strict=True)
+        if kernel_spelling(name) != kernel_spelling(theirs)
+    ]
     assert len(differ) <= len(mangled) / 100, differ
     assert len({kernel_spelling(name) for _, name in mangled}) >= 0.99 * len({name for _, name in mangled})

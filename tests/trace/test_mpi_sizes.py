@@ -71,7 +71,9 @@ def test_messages_of_chains_single_ranks_and_mixed_calls():
     assert size("MPI_Allreduce", 12, 12) == 3  # as of 3 bytes that are not in place
     assert size("MPI_Allreduce", 7, 7) == NONE  # neither
     assert [size(n, 4000, 1000, NONE, NONE) for n in ("MPI_Bcast", "MPI_Scatter", "MPI_Alltoall")] == [1000, 1000, 4000]
-    assert [size(n, 4000, 4000, NONE, NONE) for n in ("MPI_Allreduce", "MPI_Allgather", "MPI_Scan", "MPI_Exscan")] == [NONE] * 4
+    assert [size(n, 4000, 4000, NONE, NONE) for n in ("MPI_Allreduce", "MPI_Allgather", "MPI_Scan", "MPI_Exscan")] == [
+        NONE
+    ] * 4
     assert buffers("MPI_Allreduce", NONE, 4000, 4000) == [0, 0]
     assert [size(n, 8, 8, 1, 0) for n in ("MPI_Allreduce", "MPI_Scan", "MPI_Reduce", "MPI_Alltoall")] == [8] * 4
     assert size("MPI_Allreduce", NONE, NONE, 1, 0) == NONE

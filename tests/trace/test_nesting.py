@@ -49,7 +49,10 @@ def rank(ranges, i):
 @settings(max_examples=cases(100, 300))
 @given(many, many)
 def test_lookups(ranges, calls):
-    expected = [min((i for i, r in enumerate(ranges) if encloses(r, c)), key=lambda i: rank(ranges, i), default=-1) for c in calls]
+    expected = [
+        min((i for i, r in enumerate(ranges) if encloses(r, c)), key=lambda i: rank(ranges, i), default=-1)
+        for c in calls
+    ]
     assert nesting.innermost(*columns(ranges), *columns(calls)).tolist() == expected
     query, row = nesting.enclosing(*columns(ranges), *columns(calls))
     found = list(zip(query.tolist(), row.tolist(), strict=True))
@@ -76,7 +79,9 @@ def test_blocks(ranges, size):
     depths, parents = [], []
     for first in range(0, len(ranges), size):
         tracks, starts, ends = columns(ranges[first : first + size])
-        for got, into in zip(sweep.step(np.ones(len(tracks), bool), tracks, starts, ends), (depths, parents), strict=True):
+        for got, into in zip(
+            sweep.step(np.ones(len(tracks), bool), tracks, starts, ends), (depths, parents), strict=True
+        ):
             into.extend(got.tolist())
     for i, r in enumerate(ranges):
         # Of equal ranges the earlier row is the parent.

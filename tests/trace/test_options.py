@@ -57,7 +57,15 @@ def test_arguments_defaults_and_help(parser):
         "pair": ["4", "run"],
     }
     options = [o for o in OPTIONS if o.name != "pair"]
-    values = {"words": ["a b", "-y"], "kind": "b", "per_node": 7, "skip": 0, "grace": 2.5, "quick": True, "a_span": (3, 5)}
+    values = {
+        "words": ["a b", "-y"],
+        "kind": "b",
+        "per_node": 7,
+        "skip": 0,
+        "grace": 2.5,
+        "quick": True,
+        "a_span": (3, 5),
+    }
     words = [w for o in options for w in o.words(values.get(o.name))]
     assert words == [
         *("--words=a b", "--words=-y", "--sort", "b", "--per-node", "7", "--skip", "0"),

@@ -48,7 +48,10 @@ def test_blocks_are_lent_again_within_bounds():
 def test_few_large_blocks_wait_and_threads_share_none():
     blocks = Blocks(8 << 20)
     block = blocks.lend(65_535)
-    assert pa.Array.from_buffers(pa.int8(), 3, [None, block.buffer(1, 3)]).to_pylist() == block.bytes[1:4].view(np.int8).tolist()
+    assert (
+        pa.Array.from_buffers(pa.int8(), 3, [None, block.buffer(1, 3)]).to_pylist()
+        == block.bytes[1:4].view(np.int8).tolist()
+    )
     del block
     assert not blocks._free
     held = [blocks.lend(65_536) for _ in range(100)]

@@ -24,7 +24,9 @@ def test_a_folder_that_goes_with_its_block(tmp_path, monkeypatch):
 
 def test_a_folder_that_cannot_be_made_is_a_sentence(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
-    with pytest.raises(InputError, match=r"/none: no temporary folder can be made \(No such file or directory\); .*TMPDIR"):
+    with pytest.raises(
+        InputError, match=r"/none: no temporary folder can be made \(No such file or directory\); .*TMPDIR"
+    ):
         scratch_folder("alltrace-x-")
 
 
@@ -40,7 +42,9 @@ def test_no_folder_anywhere_is_a_sentence(monkeypatch):
 
 def test_a_full_folder_is_a_sentence(tmp_path):
     with (
-        pytest.raises(InputError, match=r": the rows cannot be written there \(No space left on device\); free some space"),
+        pytest.raises(
+            InputError, match=r": the rows cannot be written there \(No space left on device\); free some space"
+        ),
         writing_scratch(tmp_path, "the rows"),
     ):
         raise OSError(errno.ENOSPC, "No space left on device")

@@ -51,7 +51,27 @@ def test_nothing_is_nothing():
 
 @together(
     "text",
-    ["", ":", "-", "x", "²", "٣", "9" * 5000, "1:²", "5:4", "5:5", ":0", "5-4", "-1", "3-", "1:2:3", "1,2", "1.5", "0x1", "1e3"],
+    [
+        "",
+        ":",
+        "-",
+        "x",
+        "²",
+        "٣",
+        "9" * 5000,
+        "1:²",
+        "5:4",
+        "5:5",
+        ":0",
+        "5-4",
+        "-1",
+        "3-",
+        "1:2:3",
+        "1,2",
+        "1.5",
+        "0x1",
+        "1e3",
+    ],
 )
 def test_what_names_no_step_is_refused(text):
     with pytest.raises(UsageError, match="expected steps such as 10:50"):

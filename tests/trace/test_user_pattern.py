@@ -49,4 +49,8 @@ def test_groups_without_a_name_group_and_nothing_else(text, names):
 
 def test_what_groups_hold_beside_others_without_a_name():
     pattern = UserPattern("--pattern", r"at (?P<step>\d+)(, loss (?P<loss>\S+))?")
-    assert pattern.groups(["at 3, loss 2.5", "at 4", "x"]) == [{"step": "3", "loss": "2.5"}, {"step": "4", "loss": ""}, None]
+    assert pattern.groups(["at 3, loss 2.5", "at 4", "x"]) == [
+        {"step": "3", "loss": "2.5"},
+        {"step": "4", "loss": ""},
+        None,
+    ]

@@ -42,7 +42,9 @@ def served(paths, scratch, kernels=None, begin=made_ready, history=None):
     listening.bind(("127.0.0.1", 0))
     listening.listen()
     port = listening.getsockname()[1]
-    sessions = [Session(p, scratch / str(n), 1, kernels if n == 0 else None, history=history) for n, p in enumerate(paths)]
+    sessions = [
+        Session(p, scratch / str(n), 1, kernels if n == 0 else None, history=history) for n, p in enumerate(paths)
+    ]
     for session in sessions:
         begin(session)
     app = make_app(sessions, token=TOKEN, host="127.0.0.1", port=port)

@@ -16,7 +16,9 @@ def client_of(paths, scratch, *, host="127.0.0.1", ready=True, kernels=None, whe
     from alltrace.ui.app import make_app
     from alltrace.ui.session import Session
 
-    sessions = [Session(p, scratch / str(n), 1, kernels if n == 0 else None, when_ready, history) for n, p in enumerate(paths)]
+    sessions = [
+        Session(p, scratch / str(n), 1, kernels if n == 0 else None, when_ready, history) for n, p in enumerate(paths)
+    ]
     if ready:
         for session in sessions:
             session.prepare()

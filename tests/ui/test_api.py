@@ -68,7 +68,13 @@ def test_a_range_its_events_and_an_area(client):
     assert (hits["names"], hits["total"], hits["by_rank"]) == (["k" * 300], 1, {"0": 1})
     near = client.get("/api/neighbour", params={"rank": 0, "table": "kernels", "row": 0, "forward": "true"}).json()
     assert near == {"event": None}
-    body = {"tracks": ["0/summary", "1/summary", "0/ranges/0"], "start": 0, "end": 130 * US, "flame": "ranges", "pattern": "^gemm"}
+    body = {
+        "tracks": ["0/summary", "1/summary", "0/ranges/0"],
+        "start": 0,
+        "end": 130 * US,
+        "flame": "ranges",
+        "pattern": "^gemm",
+    }
     found = client.post("/api/area", json=body).json()
     assert (found["ranks_asked"], found["ranks_done"]) == (2, 2)
     assert {r["name"]: r["count"] for r in found["totals"]}["step 0"] == 1
@@ -254,7 +260,9 @@ def test_a_long_comparison_or_recipe_keeps_no_other_question_waiting(tmp_path, m
         try:
             while not started.exists():
                 time.sleep(0.01)
-            answers = [threads.submit(getattr(first, how), path, **about).result(timeout=60) for how, path, about in asked]
+            answers = [
+                threads.submit(getattr(first, how), path, **about).result(timeout=60) for how, path, about in asked
+            ]
             assert [a.status_code for a in answers] == [200] * len(asked)
             assert answers[-1].json()["rows"] == kept["rows"]
             assert not any(w.done() for w in waiting)
@@ -273,7 +281,9 @@ def _wait(started, go_on, runs, question, progress):
 
 
 def test_sql_has_limits(client, monkeypatch):
-    found = client.post("/api/sql", json={"query": "SELECT rank, count(*) AS n FROM kernels GROUP BY rank ORDER BY rank"}).json()
+    found = client.post(
+        "/api/sql", json={"query": "SELECT rank, count(*) AS n FROM kernels GROUP BY rank ORDER BY rank"}
+    ).json()
     assert found["rows"] == [[0, 3], [1, 3]]
     many = client.post("/api/sql", json={"query": "SELECT * FROM range(6000)"}).json()
     assert len(many["rows"]) == 5000
@@ -282,12 +292,15 @@ def test_sql_has_limits(client, monkeypatch):
     assert exact["rows"] == [["9007199254740993", None]]
     monkeypatch.setattr("alltrace.ui.api.SQL_SECONDS", 0.2)
     slow = client.post(
-        "/api/sql", json={"query": "SELECT count(*) FROM range(10000000000) a, range(1000) b WHERE a.range * b.range = 7"}
+        "/api/sql",
+        json={"query": "SELECT count(*) FROM range(10000000000) a, range(1000) b WHERE a.range * b.range = 7"},
     )
     assert (slow.status_code, "longer than 0.2 s" in slow.json()["error"]) == (400, True)
     monkeypatch.setattr("alltrace.ui.api.SQL_SECONDS", 60)
     monkeypatch.setattr("alltrace.ui.api.SQL_MEMORY_BYTES", 32 << 20)
-    wide = client.post("/api/sql", json={"query": "SELECT count(*) FROM (SELECT DISTINCT hash(range) FROM range(50000000))"})
+    wide = client.post(
+        "/api/sql", json={"query": "SELECT count(*) FROM (SELECT DISTINCT hash(range) FROM range(50000000))"}
+    )
     assert "memory ran out" in wide.json()["error"]
 
 

@@ -39,7 +39,10 @@ class Served:
         """The status and text of an answer, with the token."""
         own = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
         return self.send(
-            "GET" if body is None else "POST", path, body, **(own | {n.replace("_", "-"): v for n, v in headers.items()})
+            "GET" if body is None else "POST",
+            path,
+            body,
+            **(own | {n.replace("_", "-"): v for n, v in headers.items()}),
         )
 
     def send(self, method, path, body=None, **headers):
@@ -277,7 +280,15 @@ def test_a_process_of_another_user_learns_neither_the_token_nor_the_run(page, pl
         if folder == outer:
             break
         folder.chmod(0o755)
-    command = [sys.executable, "-c", LOOKS, str(page.process.pid), str(page.port), str(place / "temporary"), str(place / "cache")]
+    command = [
+        sys.executable,
+        "-c",
+        LOOKS,
+        str(page.process.pid),
+        str(page.port),
+        str(place / "temporary"),
+        str(place / "cache"),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     seen = json.loads(done.stdout)
     assert seen[1] == seen[2] == "refused"

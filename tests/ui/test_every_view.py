@@ -27,15 +27,23 @@ def address(tmp_path_factory, runs):
     from alltrace.ui.history import HistoryFile
 
     folder = tmp_path_factory.mktemp("views")
-    faults = {"slow": (parse_fault(f"slow-rank:ranks={SLOW}:factor=1.6"),), "healthy": ()} if runs == "two-runs" else {"one": ()}
+    faults = (
+        {"slow": (parse_fault(f"slow-rank:ranks={SLOW}:factor=1.6"),), "healthy": ()}
+        if runs == "two-runs"
+        else {"one": ()}
+    )
     ranks = 4 if runs == "two-runs" else 1
     for name, planted in faults.items():
-        write_run("healthy", folder / f"{name}-reports", ranks=ranks, hosts=min(ranks, 2), steps=4, faults=planted, ideal=True)
+        write_run(
+            "healthy", folder / f"{name}-reports", ranks=ranks, hosts=min(ranks, 2), steps=4, faults=planted, ideal=True
+        )
         import_reports([str(folder / f"{name}-reports")], folder / name, jobs=1)
     with open_history(folder / "h.duckdb", write=True) as history:
         for number in range(6):
             put(history, number, hosts=[{"host": "a"}, {"host": "b", "slow": number > 3, "kind": "sync"}])
-    base, stop = served([folder / name for name in faults], folder / "scratch", history=HistoryFile(folder / "h.duckdb"))
+    base, stop = served(
+        [folder / name for name in faults], folder / "scratch", history=HistoryFile(folder / "h.duckdb")
+    )
     yield base
     stop()
 
@@ -54,7 +62,11 @@ def test_nothing_keeps_people_out_and_the_console_stays_empty(page, runs, scheme
 
     if runs == "one-rank":
         page.wait_for_selector(".few-bars li >> nth=1")
-        assert page.locator(".few h3").all_inner_texts() == ["Time per step", "Kernels with most time", "Why devices were idle"]
+        assert page.locator(".few h3").all_inner_texts() == [
+            "Time per step",
+            "Kernels with most time",
+            "Why devices were idle",
+        ]
         assert page.locator(".few svg a").count() == 4
         assert "ms" in page.locator(".few-value").first.inner_text()
     looked_at("overview")

@@ -45,7 +45,9 @@ def test_the_slow_rank_is_named_without_a_click_and_its_worst_instance_is_one_aw
     """A journey: which rank is slow, and what proves it?"""
     page.wait_for_selector(".told .verdict:not(.muted)", timeout=60_000)  # it is looked for while the page is open
     verdict = page.locator(".told .verdict").inner_text()
-    assert re.match(rf"Rank {SLOW} computes \d+ % slower than its peers; the other 63 wait for it, which costs", verdict)
+    assert re.match(
+        rf"Rank {SLOW} computes \d+ % slower than its peers; the other 63 wait for it, which costs", verdict
+    )
     assert shown_measure(page) == "waiting", "the heat map shows what the finding is about"
     page.wait_for_selector(".jobbar")
     assert page.locator(".joblegend li").count() == 4
@@ -116,5 +118,7 @@ def test_the_story_needs_no_scrolling_sideways(page, width):
     page.set_viewport_size({"width": width, "height": 900})
     page.wait_for_selector(".finding")
     page.wait_for_selector(".jobbar")
-    assert page.evaluate("() => document.querySelector('main').scrollWidth <= document.querySelector('main').clientWidth")
+    assert page.evaluate(
+        "() => document.querySelector('main').scrollWidth <= document.querySelector('main').clientWidth"
+    )
     shot(page, f"first-{width}")

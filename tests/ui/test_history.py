@@ -17,7 +17,13 @@ def with_runs(path):
     with open_history(path, write=True) as history:
         for number in range(7):
             hosts = [{"host": "bad", "slow": True, "kind": "slow-host", "lost_percent": 4.0}, {"host": "good"}]
-            put(history, number, step_ns=(100 + 30 * (number == 6)) * 10**6, hosts=hosts, findings=[{"kind": "slow-host"}])
+            put(
+                history,
+                number,
+                step_ns=(100 + 30 * (number == 6)) * 10**6,
+                hosts=hosts,
+                findings=[{"kind": "slow-host"}],
+            )
         put(history, 9, job="other", tags=["night"])
     return path
 
@@ -25,7 +31,9 @@ def with_runs(path):
 @pytest.fixture
 def client(tmp_path):
     make_run(tmp_path / "run", {0: rank_rows()})
-    return client_of([tmp_path / "run"], tmp_path / "scratch", ready=False, history=HistoryFile(with_runs(tmp_path / "h.duckdb")))
+    return client_of(
+        [tmp_path / "run"], tmp_path / "scratch", ready=False, history=HistoryFile(with_runs(tmp_path / "h.duckdb"))
+    )
 
 
 def test_the_page_has_the_answers_of_the_command(client, tmp_path):

@@ -27,7 +27,9 @@ def address(tmp_path_factory):
             slow = number % 5 in (1, 2)
             hosts = [{"host": f"node{(number + i) % 12:03d}"} for i in range(3)]
             if slow:
-                hosts.append({"host": "node042", "slow": True, "kind": "slow-host", "lost_percent": 6.0, "blame_percent": 80.0})
+                hosts.append(
+                    {"host": "node042", "slow": True, "kind": "slow-host", "lost_percent": 6.0, "blame_percent": 80.0}
+                )
             step = (
                 (220 if job == "llm-7b" else 95)
                 * (1 + 0.004 * (number * 7 % 5))
@@ -36,7 +38,16 @@ def address(tmp_path_factory):
             )
             found = [{"kind": "slow-host", "lost_percent": 6.0, "hosts": ["node042"]}] if slow else []
             shares = {"compute_percent": 80.0 - 6 * slow, "exposed_communication_percent": 15.0 + 6 * slow}
-            put(history, number, job=job, step_ns=int(step * 1e6), hosts=hosts, findings=found, lost_percent=6.0 * slow, **shares)
+            put(
+                history,
+                number,
+                job=job,
+                step_ns=int(step * 1e6),
+                hosts=hosts,
+                findings=found,
+                lost_percent=6.0 * slow,
+                **shares,
+            )
         own = run_id(read_manifest(folder / "run"))
         for table in ("runs", "hosts", "findings"):
             history._connection.execute(f"UPDATE {table} SET run_id = ? WHERE run_id = 'run38'", [own])
@@ -49,10 +60,14 @@ def test_the_runs_before_this_one_are_told(page):
     """A journey: is this run slower than those before, and is it always the same host?"""
     go(page, "#history", "history")
     page.wait_for_selector(".verdict")
-    assert page.inner_text(".verdict").startswith("The run that is shown is number 30 of llm-7b. Its median step takes ")
+    assert page.inner_text(".verdict").startswith(
+        "The run that is shown is number 30 of llm-7b. Its median step takes "
+    )
     assert "more than the median of earlier runs: slower than their spread." in page.inner_text(".verdict")
     page.wait_for_function("() => document.querySelectorAll('.picture .main-svg').length >= 4")
-    assert "node042" in page.locator("main table").first.locator("tbody tr").first.inner_text(), "the slowest host is on top"
+    assert "node042" in page.locator("main table").first.locator("tbody tr").first.inner_text(), (
+        "the slowest host is on top"
+    )
     shot(page, "history")
     page.set_viewport_size({"width": 1280, "height": 3200})
     page.wait_for_timeout(600)
@@ -68,7 +83,9 @@ def test_the_history_needs_no_scrolling_sideways(page, width):
     go(page, "#history?job=llm-7b", "history")
     page.wait_for_function("() => document.querySelectorAll('.picture .main-svg').length >= 4")
     page.wait_for_timeout(400)
-    assert page.evaluate("() => document.querySelector('main').scrollWidth <= document.querySelector('main').clientWidth")
+    assert page.evaluate(
+        "() => document.querySelector('main').scrollWidth <= document.querySelector('main').clientWidth"
+    )
     shot(page, f"history-{width}")
 
 

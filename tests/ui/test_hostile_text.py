@@ -138,7 +138,15 @@ def test_a_thousand_bodies_for_every_path_and_no_query_break_nothing(tmp_path, m
     client = client_of([tmp_path / "run", tmp_path / "other"], tmp_path / "scratch")
     recipes = client.get("/api/recipes").json()["recipes"]
     draw, codes, kept = random.Random(seed), Counter(), 0
-    queries = [*HOSTILE, "select 1", "select '\ud800'", "select '\x00'", "attach 'x'", "select * from kernels", "(" * 2000]
+    queries = [
+        *HOSTILE,
+        "select 1",
+        "select '\ud800'",
+        "select '\x00'",
+        "attach 'x'",
+        "select * from kernels",
+        "(" * 2000,
+    ]
     for turn in range(1000):
         path, body = ("sql", {"query": draw.choice(queries)}) if turn % 40 == 0 else asked_at_random(draw, recipes)
         at = f"/api/{'b/' if path not in NOTES and path != 'diff' and turn % 3 else ''}{path}"

@@ -19,7 +19,14 @@ GEMM = "void gemm<float>(float *)"
 
 
 def sized(start, end, name, grid):
-    return kernel(start, end, name) | {"grid_x": grid, "grid_y": 1, "grid_z": 1, "block_x": 256, "block_y": 1, "block_z": 1}
+    return kernel(start, end, name) | {
+        "grid_x": grid,
+        "grid_y": 1,
+        "grid_z": 1,
+        "block_x": 256,
+        "block_y": 1,
+        "block_z": 1,
+    }
 
 
 @pytest.fixture
@@ -31,7 +38,9 @@ def client(tmp_path):
         *of(measured(A100 | POINT, 0, GEMM), measured(A100, 1, "copy(char *)")),
         *of(measured(POINT, 0, GEMM, grid=(40, 1, 1)), report="b.ncu-rep"),
     ]
-    return client_of([tmp_path / "run"], tmp_path / "scratch", kernels=KernelReports(launches, ["a.ncu-rep: it is cut short"]))
+    return client_of(
+        [tmp_path / "run"], tmp_path / "scratch", kernels=KernelReports(launches, ["a.ncu-rep: it is cut short"])
+    )
 
 
 def named(answer):

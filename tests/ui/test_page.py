@@ -39,7 +39,9 @@ def test_the_slow_rank_is_named_at_once_and_seen_by_one_click(page):
     """A journey: which rank is slow, and what proves it?"""
     verdict = page.locator(".told .verdict:not(.muted)")
     assert re.match(r"Rank 2 computes \d+ % slower than its peers; the other 3 wait for it", verdict.inner_text())
-    assert page.locator("label:has-text('show') select").input_value() == "waiting", "the heat map shows what the finding is about"
+    assert page.locator("label:has-text('show') select").input_value() == "waiting", (
+        "the heat map shows what the finding is about"
+    )
     page.wait_for_selector(".jobbar")  # it comes behind the findings
     assert page.locator(".jobbar > div").count() == 4
     wait_inked(page, ".heat-scroll canvas", 5)
@@ -119,7 +121,11 @@ def test_the_heat_map_zooms_sorts_and_opens_the_timeline(page):
     page.select_option("label:has-text('show') select", "waiting")
     page.select_option("label:has-text('sort by') select", "caused_ns")
     page.select_option("label:has-text('group by') select", "none")
-    assert (state_of(page, "metric"), state_of(page, "sort"), state_of(page, "group")) == ("waiting", "caused_ns", "none")
+    assert (state_of(page, "metric"), state_of(page, "sort"), state_of(page, "group")) == (
+        "waiting",
+        "caused_ns",
+        "none",
+    )
     page.mouse.click(box["x"] + 400, box["y"] + 5)
     page.wait_for_selector("body[data-shown=timeline]")
     assert state_of(page, "open") == "2", "the rank that others wait for is on top"
@@ -405,7 +411,11 @@ def test_sql_is_asked_and_refused(page):
 
 
 def test_a_url_shows_the_same_again(page, browser):
-    go(page, "#timeline?ranks=1-2&open=2&start=20000000&end=60000000&event=2/kernels/50&cursors=30000000,40000000", "timeline")
+    go(
+        page,
+        "#timeline?ranks=1-2&open=2&start=20000000&end=60000000&event=2/kernels/50&cursors=30000000,40000000",
+        "timeline",
+    )
     page.locator(".details summary:text-is('all columns')").wait_for()
     settled(page)
     page.wait_for_timeout(400)
@@ -491,7 +501,9 @@ def test_the_keys_go_from_event_to_event_where_several_start_together(browser, t
 
 
 def test_a_range_that_nobody_closed_is_shown_to_the_end_of_the_run(browser, tmp_path):
-    rows = [{"start": s, "end": e, "name": n, "kind": "pushpop"} for s, e, n in ((0, 90_000, "all"), (60_000, None, "open"))]
+    rows = [
+        {"start": s, "end": e, "name": n, "kind": "pushpop"} for s, e, n in ((0, 90_000, "all"), (60_000, None, "open"))
+    ]
     make_run(tmp_path / "run", {0: {"ranges": rows}})
     base, stop = served([tmp_path / "run"], tmp_path / "scratch")
     try:

@@ -48,7 +48,9 @@ def test_large_runs_are_compared_in_a_process_of_their_own_with_the_same_answer(
     monkeypatch.setattr("alltrace.ui.recipe_process.LARGE_ROWS", 0)
     there = comparison(first, second, Question("diff", {"what": "kernel,copy"}, jobs=1))
     assert there.table.equals(here.table)
-    found = {(r["what"], r["verdict"], r["count_a"], r["count_b"], r["total_change_ns"]) for r in here.table.to_pylist()}
+    found = {
+        (r["what"], r["verdict"], r["count_a"], r["count_b"], r["total_change_ns"]) for r in here.table.to_pylist()
+    }
     assert ("kernel", "slower", 1, 2, 60_000) in found
     assert ("copy", "only_a", 1, 0, -10_000) in found
 

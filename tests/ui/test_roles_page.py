@@ -14,7 +14,10 @@ def address(tmp_path_factory):
     """A run whose roles take turns, of ranks that stand mixed."""
     folder = tmp_path_factory.mktemp("roles")
     write_program(
-        folder / "run", 3, [Phase({"rollout": 60}, 10), Phase({"trainer": 30}, 10)], {"trainer": (0, 2), "rollout": (1, 3)}
+        folder / "run",
+        3,
+        [Phase({"rollout": 60}, 10), Phase({"trainer": 30}, 10)],
+        {"trainer": (0, 2), "rollout": (1, 3)},
     )
     base, stop = served([folder / "run"], folder / "scratch")
     yield base

@@ -50,7 +50,9 @@ def address(tmp_path_factory):
     gemm, norm, attention = ALL_KERNELS[:3]
     memory, sm = f"gpu__compute_memory_throughput{ELAPSED}", f"sm__throughput{ELAPSED}"
     launches = of(
-        launch(gemm, 0, 1.5e9, 2e7, more={sm: 85.0, memory: 30.0, f"sm__pipe_tensor_op_hmma_cycles_active{ELAPSED}": 70.0}),
+        launch(
+            gemm, 0, 1.5e9, 2e7, more={sm: 85.0, memory: 30.0, f"sm__pipe_tensor_op_hmma_cycles_active{ELAPSED}": 70.0}
+        ),
         launch(norm, 1, 1e8, 9e7),
         launch(attention, 2, 6e8, 5e7),
         measured(A100 | {"gpu__time_duration.sum": 900.0}, 3, "memset(char *)"),
@@ -140,7 +142,9 @@ def test_it_is_used_by_keyboard_and_an_address_shows_it_again(page):
     assert page.locator(".roof-point[data-of='1']").get_attribute("cx") == x
     page.locator(".roof-table tbody tr").nth(1).focus()
     page.keyboard.press("Enter")
-    assert page.locator(".roof-point.chosen").get_attribute("data-of") == page.locator("tr.chosen").get_attribute("data-key")
+    assert page.locator(".roof-point.chosen").get_attribute("data-of") == page.locator("tr.chosen").get_attribute(
+        "data-key"
+    )
 
 
 def test_a_hostile_name_is_text_and_no_width_scrolls_sideways(page):

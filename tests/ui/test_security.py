@@ -33,7 +33,9 @@ def test_a_browser_without_the_token_gets_a_page_that_says_what_to_do(client):
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     assert f"style-src 'sha256-{digest}'" in found.headers["content-security-policy"]
     assert found.headers["x-frame-options"] == "DENY"
-    reloads = client.get("/", headers={"accept": "text/html", "sec-fetch-dest": "document", "sec-fetch-mode": "navigate"})
+    reloads = client.get(
+        "/", headers={"accept": "text/html", "sec-fetch-dest": "document", "sec-fetch-mode": "navigate"}
+    )
     assert (reloads.status_code, reloads.text) == (200, found.text)
     assert client.get("/api/run", headers={"accept": "text/html"}).headers["content-type"] == "application/json"
 
@@ -136,7 +138,9 @@ def test_a_server_without_a_page_takes_the_header_alone():
     from starlette.responses import Response
     from starlette.testclient import TestClient
 
-    client = TestClient(Guard(Response(), token=TOKEN, host="127.0.0.1", port=8000, page=False), base_url="http://127.0.0.1:8000")
+    client = TestClient(
+        Guard(Response(), token=TOKEN, host="127.0.0.1", port=8000, page=False), base_url="http://127.0.0.1:8000"
+    )
     assert client.get("/", params={"token": TOKEN}).status_code == 403
     assert client.get(f"{static_folder(TOKEN)}main.js").status_code == 403
     client.headers["authorization"] = f"Bearer {TOKEN}"
@@ -153,7 +157,8 @@ def test_a_websocket_is_refused(client):
 
 
 @pytest.mark.parametrize(
-    "name", ["evil.example", "127.0.0.1.evil.example:8000", "", "localhost:8000", "[::2]:8000", "127.0.0.1", "127.0.0.1:8001"]
+    "name",
+    ["evil.example", "127.0.0.1.evil.example:8000", "", "localhost:8000", "[::2]:8000", "127.0.0.1", "127.0.0.1:8001"],
 )
 def test_a_name_that_is_not_the_servers_is_refused(client, name):
     found = client.get("/api/run", headers={"host": name})
@@ -185,7 +190,9 @@ def test_which_names_are_the_servers(header, listening, allowed):
 
 
 def test_browsers_leave_out_the_port_80():
-    assert [host_allowed(h, "127.0.0.1", 80) for h in ("127.0.0.1", "127.0.0.1:80", "127.0.0.1:81", "evil.example")] == [
+    assert [
+        host_allowed(h, "127.0.0.1", 80) for h in ("127.0.0.1", "127.0.0.1:80", "127.0.0.1:81", "evil.example")
+    ] == [
         True,
         True,
         False,
@@ -209,7 +216,9 @@ def test_the_policy_allows_no_script_or_style_inside_a_page_and_nobody_elses():
     empty = base64.b64encode(hashlib.sha256(b"").digest()).decode()
     styles = rules["style-src"].split()
     assert styles[:2] == ["'self'", f"'sha256-{empty}'"]
-    assert all(style.startswith("'sha256-") for style in styles[1:]), "the library's own styles by their text, and no others"
+    assert all(style.startswith("'sha256-") for style in styles[1:]), (
+        "the library's own styles by their text, and no others"
+    )
     assert "unsafe" not in POLICY
     assert "http" not in POLICY
 

@@ -65,7 +65,9 @@ def test_a_run_is_shown_unaligned_then_aligned_then_with_its_levels(tmp_path, mo
     hold(monkeypatch, "alltrace.ui.facts._findings", gates["diagnose"])
     client = client_of([tmp_path / "run"], tmp_path / "scratch", ready=False, when_ready=make_answers)
     assert client.get("/api/state").json()["shown"] is None
-    assert client.post("/api/tiles", json={"tracks": ["0/summary"], "level": 9, "first": 0, "count": 1}).status_code == 503
+    assert (
+        client.post("/api/tiles", json={"tracks": ["0/summary"], "level": 9, "first": 0, "count": 1}).status_code == 503
+    )
     client.sessions[0].start()
     seen = []
     for name in gates:
@@ -188,7 +190,10 @@ def test_what_takes_long_is_made_once_and_holds_nothing_else_up(tmp_path):
 
 def test_a_long_name_is_cut_in_its_middle(tmp_path):
     make_run(tmp_path / "run", {0: rank_rows()})
-    named = [Session(tmp_path / "run", tmp_path / "scratch", 1, name=name).name for name in (None, "a/b", "x" * 60 + "/reports")]
+    named = [
+        Session(tmp_path / "run", tmp_path / "scratch", 1, name=name).name
+        for name in (None, "a/b", "x" * 60 + "/reports")
+    ]
     assert named[:2] == ["run", "a/b"]
     assert (len(named[2]), named[2][-8:]) == (50, "/reports")
     assert "…" in named[2]

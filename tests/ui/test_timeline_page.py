@@ -139,8 +139,12 @@ def test_a_search_counts_all_ranks_marks_folded_ones_and_steps_from_one_to_the_n
     bar = page.locator(".found-bar")
     bar.get_by_text(re.compile(r"^[\d,]+ found$")).wait_for()
     total = int(bar.inner_text().split()[0].replace(",", ""))
-    assert total == page.evaluate("() => Object.values(window.alltraceTimeline.search.hits.by_rank).reduce((a, b) => a + b)")
-    assert len(page.evaluate("() => Object.keys(window.alltraceTimeline.search.hits.by_rank)")) == 4, "those not shown too"
+    assert total == page.evaluate(
+        "() => Object.values(window.alltraceTimeline.search.hits.by_rank).reduce((a, b) => a + b)"
+    )
+    assert len(page.evaluate("() => Object.keys(window.alltraceTimeline.search.hits.by_rank)")) == 4, (
+        "those not shown too"
+    )
     assert "found" in page.locator(".label.rank").first.inner_text()
     shot(page, "marks")
     page.keyboard.press("Enter")
@@ -189,7 +193,9 @@ def test_a_folded_rank_tells_its_shares_under_the_pointer(page):
 
 def labels_of(page):
     settled(page)
-    return [label.partition(" · ")[0] for label in page.evaluate("() => window.alltraceTimeline.rows.map((r) => r.label)")]
+    return [
+        label.partition(" · ")[0] for label in page.evaluate("() => window.alltraceTimeline.rows.map((r) => r.label)")
+    ]
 
 
 def test_tracks_are_filtered_hidden_and_ordered_and_the_address_says_so(page):
@@ -212,7 +218,9 @@ def test_tracks_are_filtered_hidden_and_ordered_and_the_address_says_so(page):
     page.goto("about:blank")
     page.goto(address)
     page.wait_for_function("() => window.alltraceTimeline?.tracks.size === 4")
-    assert [label for label in labels_of(page) if "stream" in label] == [f"{r}: GPU {r % 2} stream 13" for r in (1, 2, 3)]
+    assert [label for label in labels_of(page) if "stream" in label] == [
+        f"{r}: GPU {r % 2} stream 13" for r in (1, 2, 3)
+    ]
     shot(page, "arranged")
     page.locator("text=show 1 hidden track").click()
     page.fill("input[aria-label^='show tracks']", "")
@@ -235,7 +243,9 @@ def test_a_stream_is_pinned_on_all_ranks(page):
     page.evaluate("() => { const t = window.alltraceTimeline; t.layout(); t.tracksBox.scrollTop = 100 }")
     page.wait_for_function("() => window.alltraceTimeline.scrolled === 100")
     settled(page)
-    tops = page.evaluate("() => { const t = window.alltraceTimeline; return [t.stuck, t.rows.slice(0, 4).map((r) => t.top(r))] }")
+    tops = page.evaluate(
+        "() => { const t = window.alltraceTimeline; return [t.stuck, t.rows.slice(0, 4).map((r) => t.top(r))] }"
+    )
     assert tops == [76, [0, 19, 38, 57]], "they stay in sight"
     boxes = [page.locator(f"button[aria-label='pin {p}']").bounding_box()["y"] for p in pinned]
     above = page.locator(".tracks").bounding_box()["y"]
@@ -317,7 +327,12 @@ def test_ranks_stand_by_their_place_in_the_grid(page):
     )
     assert roles[:3] == [[2, 1, 3, 0], " · actor", ""]
     assert "role" in roles[3]
-    assert order[:4] == [[0, 1, 2, 3, 4, 5, 6, 7], [0, 2, 1, 3, 4, 6, 5, 7], [0, 4, 1, 5, 2, 6, 3, 7], [0, 3, 6, 1, 4, 7, 2, 5]]
+    assert order[:4] == [
+        [0, 1, 2, 3, 4, 5, 6, 7],
+        [0, 2, 1, 3, 4, 6, 5, 7],
+        [0, 4, 1, 5, 2, 6, 3, 7],
+        [0, 3, 6, 1, 4, 7, 2, 5],
+    ]
     assert order[4:] == ["", " · TP 1, DP 0, PP 1"]
 
 
@@ -367,7 +382,9 @@ def test_a_link_opened_while_the_state_is_still_to_be_put_into_the_address_is_fo
             url.settle();
             return location.hash;
         }"""
-        assert page.evaluate(opened, "#timeline?ranks=0&open=0&event=0/api/1") == "#timeline?ranks=0&open=0&event=0/api/1"
+        assert (
+            page.evaluate(opened, "#timeline?ranks=0&open=0&event=0/api/1") == "#timeline?ranks=0&open=0&event=0/api/1"
+        )
         page.locator(".details").get_by_text("Waits for CUDA event 3 of stream 7").wait_for()
 
 
@@ -468,7 +485,9 @@ def test_a_chart_is_saved_as_svg_that_shows_what_the_page_shows(page, tmp_path, 
     assert sorted(other.evaluate(texts)) == sorted(shown)
     assert set(inked) == set(other.evaluate(colors)), "its colours do not depend on the page's style sheet"
     box = page.locator(".picture svg").first.bounding_box()
-    root = other.evaluate("() => { const b = document.documentElement.getBoundingClientRect(); return [b.width, b.height] }")
+    root = other.evaluate(
+        "() => { const b = document.documentElement.getBoundingClientRect(); return [b.width, b.height] }"
+    )
     assert root == pytest.approx([box["width"], box["height"]], abs=1)
     shot(other, "saved-svg")
     other.close()
@@ -543,7 +562,9 @@ def test_a_note_is_kept_with_the_run_and_its_address_shows_it(page):
 
 def test_the_times_of_a_report_lead_to_the_timeline(page, tmp_path, monkeypatch):
     """A journey: from a row of a report to its place."""
-    monkeypatch.setattr("alltrace.report.content.ASKS", tuple(a for a in ASKS if a.key in ("findings", "gaps", "ranks")))
+    monkeypatch.setattr(
+        "alltrace.report.content.ASKS", tuple(a for a in ASKS if a.key in ("findings", "gaps", "ranks"))
+    )
     run = OpenRun(RUNS[page.base])
     report = tmp_path / "report.html"
     report.write_text(to_html(gather(run, "r"), "http://127.0.0.1:9/"), encoding="utf-8")

@@ -12,9 +12,7 @@ import alltrace.ui
 
 STATIC = Path(alltrace.ui.__file__).parent / "static"
 MODULES = sorted(STATIC.glob("*.js"))
-OPTIONS = (
-    "--noEmit --allowJs --checkJs --strict --target es2022 --module es2022 --moduleResolution bundler --lib es2022,dom,dom.iterable"
-)
+OPTIONS = "--noEmit --allowJs --checkJs --strict --target es2022 --module es2022 --moduleResolution bundler --lib es2022,dom,dom.iterable"
 
 
 @pytest.mark.slow
@@ -31,7 +29,9 @@ def test_every_module_is_checked_short_and_makes_no_markup_of_text(module):
     text = module.read_text(encoding="utf-8")
     assert text.startswith("// @ts-check\n")
     assert len(text.splitlines()) <= 700
-    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|setAttribute\(.style", text)
+    assert not re.search(
+        r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|setAttribute\(.style", text
+    )
     assert not re.search(r"https?://", text), "nothing is loaded from elsewhere"
 
 
@@ -42,7 +42,9 @@ def test_the_page_has_no_script_or_style_of_its_own():
 
 def test_every_module_that_is_named_is_there():
     names = {
-        m for path in (*MODULES, STATIC / "index.html") for m in re.findall(r'"(?:\./|/static/)([\w-]+\.js)"', path.read_text())
+        m
+        for path in (*MODULES, STATIC / "index.html")
+        for m in re.findall(r'"(?:\./|/static/)([\w-]+\.js)"', path.read_text())
     }
     assert len(names) > 30
     assert names <= {path.name for path in MODULES}

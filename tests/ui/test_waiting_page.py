@@ -70,7 +70,9 @@ def test_a_run_is_looked_at_unaligned_and_everything_moves_into_place(page, gate
     assert "not aligned" not in page.inner_text(".stages")
     wait_told(page, "drawing levels of detail")
     assert page.evaluate("() => [...alltraceTimeline.open]") == [0], "what was open is open"
-    assert any(k.startswith("collectives/") for k in page.evaluate("() => alltraceTimeline.tracks.get(0).map((t) => t.key)"))
+    assert any(
+        k.startswith("collectives/") for k in page.evaluate("() => alltraceTimeline.tracks.get(0).map((t) => t.key)")
+    )
     gates["pyramid"].open()
     go(page, "#overview", "overview")
     page.wait_for_selector(".jobbar")

@@ -36,7 +36,9 @@ def write(folder, *, ranks=8, slow=None, in_phase=None, since_s=0.05, beats=None
             for n, jitter in enumerate(jitters)
         ]
         phase, beat_s = (in_phase or {}).get(rank, "wait"), (beats or {}).get(rank, since_s)
-        pages.append(page_of(rank, ranks, ended, phase=phase, since_ns=end_ns, written_ns=end_ns + beat_s * 1e9, job=name))
+        pages.append(
+            page_of(rank, ranks, ended, phase=phase, since_ns=end_ns, written_ns=end_ns + beat_s * 1e9, job=name)
+        )
     write_pages(folder / "job_on_n1.steps", pages)
 
 
@@ -176,7 +178,9 @@ def test_each_cause_fires_once_and_captures_are_rare(tmp_path, clock, receiver, 
         if (tmp_path / "fired").exists() and (tmp_path / "fired").read_text():
             break
         threading.Event().wait(0.05)
-    assert (tmp_path / "fired").read_text() == "slow: rank 5 takes 20.0 % of a step more, most in forward (job job, step 40)\n"
+    assert (
+        tmp_path / "fired"
+    ).read_text() == "slow: rank 5 takes 20.0 % of a step more, most in forward (job job, step 40)\n"
     write(tmp_path)
     alerts.judge(job.look())
     clock.now += 400  # it did not hold for a minute
@@ -222,7 +226,10 @@ def test_the_command_prints_the_state_once(tmp_path, capsys):
 
 def test_the_page_fits_a_terminal_of_80_columns_and_24_rows(tmp_path, clock):
     write(tmp_path, ranks=64, slow=5, in_phase={17: "data"}, since_s=5, name="a-long-name-of-a-job-" * 5)
-    happened = [f"12:00:{n:02} something happened that takes more than a line of such a narrow terminal to say" for n in range(30)]
+    happened = [
+        f"12:00:{n:02} something happened that takes more than a line of such a narrow terminal to say"
+        for n in range(30)
+    ]
     lines = verb.screen(verb.page(Job(tmp_path).look()), happened, 80, 24).split("\n")
     assert len(lines) == 23
     assert max(map(len, lines)) <= 80
@@ -231,7 +238,10 @@ def test_the_page_fits_a_terminal_of_80_columns_and_24_rows(tmp_path, clock):
     assert len(verb.screen(["x"] * 50, happened, 80, 24).split("\n")) == 23
     state = Job(tmp_path).look()
     many = verb.page(state._replace(slow=state.slow * 10, stopped=tuple(range(20, 30))))
-    assert [line for line in many if " as well: " in line] == ["slow as well: ranks 5, 5", "stopped as well: ranks 28-29"]
+    assert [line for line in many if " as well: " in line] == [
+        "slow as well: ranks 5, 5",
+        "stopped as well: ranks 28-29",
+    ]
 
 
 def test_the_command_serves_metrics_fires_asks_and_writes_a_verdict(tmp_path, capsys, monkeypatch):

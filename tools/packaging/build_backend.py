@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 # pip hides what a backend prints, but names the requirement that it cannot download: the version that is excluded, which does not
 # exist, shows the user what to install instead
 _ZIG = "ziglang>=0.13,!=0+no.c.compiler.found.install.gcc.or.clang"
-_NO_COMPILER = "alltrace: no C compiler was found; install gcc or clang, or PyPI's ziglang (100 MB), which pip downloads if it can"
+_NO_COMPILER = (
+    "alltrace: no C compiler was found; install gcc or clang, or PyPI's ziglang (100 MB), which pip downloads if it can"
+)
 _NO_HEADERS = (
     "alltrace: the C headers of Python are missing ({header} does not exist); install them "
     "(python3-dev on Debian and Ubuntu, python3-devel on Fedora, RHEL and SUSE)"
@@ -65,7 +67,9 @@ def get_requires_for_build_editable(config_settings: Any = None) -> list[str]:
 
 def build_wheel(wheel_directory: str, config_settings: Any = None, metadata_directory: str | None = None) -> str:
     """Build a wheel; returns its file name."""
-    for old in _BUILD.glob("lib*"):  # else the wheel would have the modules of earlier builds that are gone from the sources
+    for old in _BUILD.glob(
+        "lib*"
+    ):  # else the wheel would have the modules of earlier builds that are gone from the sources
         shutil.rmtree(old)
     with _compiling():
         return str(build_meta.build_wheel(wheel_directory, config_settings, metadata_directory))
@@ -80,7 +84,9 @@ def build_editable(wheel_directory: str, config_settings: Any = None, metadata_d
 def build_in_place() -> None:
     """Build the compiled modules into the source tree where a source is newer than its module, or all of them after setup.py."""
     sources = [*_CORE.glob("*.pyx"), *_CORE.glob("*.pxd"), Path("setup.py")]
-    modules = [_CORE / f"{stem}.abi3.so" for stem in (*(s.stem for s in sources if s.suffix == ".pyx"), "cython_shared")]
+    modules = [
+        _CORE / f"{stem}.abi3.so" for stem in (*(s.stem for s in sources if s.suffix == ".pyx"), "cython_shared")
+    ]
     if all(built.exists() for built in modules):
         oldest = min(built.stat().st_mtime for built in modules)
         if all(source.stat().st_mtime < oldest for source in sources):

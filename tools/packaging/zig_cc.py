@@ -36,4 +36,6 @@ def _understood(arguments: Iterator[str]) -> Iterator[str]:
 if __name__ == "__main__":
     target = os.environ.get("ALLTRACE_ZIG_TARGET")
     targeted = ["-target", target] if target else []
-    sys.exit(subprocess.call([sys.executable, "-m", "ziglang", "cc", *targeted, "-mcpu=baseline", *understood(sys.argv[1:])]))
+    sys.exit(
+        subprocess.call([sys.executable, "-m", "ziglang", "cc", *targeted, "-mcpu=baseline", *understood(sys.argv[1:])])
+    )

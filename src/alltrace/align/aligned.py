@@ -51,7 +51,9 @@ class Aligned:
         facts = run.overlay.facts if run.overlay else {}
         self.notes: tuple[str, ...] = tuple(facts.get("notes", ()))
         self.steps_notes: tuple[str, ...] = tuple(facts.get("steps_notes", ()))
-        self.groups: tuple[Group, ...] = tuple(Group(**{**g, "ranks": tuple(g["ranks"])}) for g in facts.get("groups", ()))
+        self.groups: tuple[Group, ...] = tuple(
+            Group(**{**g, "ranks": tuple(g["ranks"])}) for g in facts.get("groups", ())
+        )
         self.matching_score: float | None = facts.get("matching_score")
         self.matching_reason: str | None = facts.get("matching_reason")
         self.doubted: dict[int, str] = {int(r): why for r, why in facts.get("doubted", {}).items()}

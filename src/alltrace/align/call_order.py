@@ -34,7 +34,12 @@ class _Calls(NamedTuple):
 def misordered(timelines: AnyTimelines, instance: Mapping[int, Int64], clocks: Mapping[int, RankClock]) -> list[str]:
     """A sentence for each communicator whose members call operations in different orders, with both orders."""
     kinds = timelines.kinds
-    named = (kinds.communicator >= 0) & (kinds.communicator < timelines.first_inferred) & (kinds.paired == 0) & ~kinds.exchanging
+    named = (
+        (kinds.communicator >= 0)
+        & (kinds.communicator < timelines.first_inferred)
+        & (kinds.paired == 0)
+        & ~kinds.exchanging
+    )
     lacking = {m for m, number in instance.items() if (number < 0).any()}
     pairs = distinct_rows(kinds.communicator[named], kinds.member[named])[0]
     sentences = []
@@ -47,7 +52,9 @@ def misordered(timelines: AnyTimelines, instance: Mapping[int, Int64], clocks: M
             calls.append(_Calls(member, kinds.op[its.kind[own]], instance[member][own]))
         calls.sort(key=_Calls.lacking)  # the first is as most are
         for other in calls[1:]:
-            shifted = clocks[calls[0].member].component == clocks[other.member].component and other.lacking() >= _MOST_CALLS
+            shifted = (
+                clocks[calls[0].member].component == clocks[other.member].component and other.lacking() >= _MOST_CALLS
+            )
             orders = _orders(calls[0], other, shifted=shifted)
             if orders is not None:
                 one, another = (", ".join(kinds.ops[op] for op in order) for order in orders)
@@ -78,7 +85,11 @@ def _shifted(early: list[int], late: list[int]) -> bool:
     """Whether one begins some calls later in the same sequence, though by one clock these calls are no partners."""
     for shift in range(1, _MOST_CALLS):
         many = min(len(early) - shift, len(late))
-        if many >= _MOST_CALLS and len(set(late[:many])) > 1 and early[shift : shift + many] == late[:many] != early[:many]:
+        if (
+            many >= _MOST_CALLS
+            and len(set(late[:many])) > 1
+            and early[shift : shift + many] == late[:many] != early[:many]
+        ):
             return True
     return False
 

@@ -122,4 +122,6 @@ def step_time_marks(names: Any) -> list[StepTimeMark]:
 
 def _error(values: Floats) -> float:
     """The standard error of a median."""
-    return MAD_TO_SIGMA * float(np.median(np.abs(values - np.median(values)))) * _OF_A_MEDIAN / float(np.sqrt(len(values)))
+    return (
+        MAD_TO_SIGMA * float(np.median(np.abs(values - np.median(values)))) * _OF_A_MEDIAN / float(np.sqrt(len(values)))
+    )

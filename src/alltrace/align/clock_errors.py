@@ -42,7 +42,12 @@ class Lateness:
 
 def lateness(cells: Cells, rows: NDArray[np.intp], units: Units, components: int, ahead_ns: Floats) -> Lateness:
     """What the cells in `rows`, which are fitted, are late; `components` parts of them are not connected."""
-    scatter, noise, block, unit = cells.scatter[rows], cells.noise[rows], cells.block[rows], units.of_rank[cells.rank[rows]]
+    scatter, noise, block, unit = (
+        cells.scatter[rows],
+        cells.noise[rows],
+        cells.block[rows],
+        units.of_rank[cells.rank[rows]],
+    )
     roles, role = distinct(cells.role[rows])
     # communicators are roles that blocks connect
     sets = DisjointSets(len(roles), distinct_rows(role[np.searchsorted(block, block)], role)[0].T.tolist())
@@ -59,7 +64,8 @@ def lateness(cells: Cells, rows: NDArray[np.intp], units: Units, components: int
         square = np.square(np.minimum(np.abs(left), OUTLIER_SIGMAS)) / (weight * scatter)
         # blocks that are alike have their own share, as far as their cells do not decide the offsets themselves
         seen, own = (
-            worth * of_like(v) for v in (square, (1.0 - weight / of_unit(weight)[unit]) * (1.0 - weight / of_block(weight)[block]))
+            worth * of_like(v)
+            for v in (square, (1.0 - weight / of_unit(weight)[unit]) * (1.0 - weight / of_block(weight)[block]))
         )
         typical = _middle(over(seen, own), own)
         typical = (freedom * typical + _ASSUMED * max(typical, 1.0)) / (freedom + _ASSUMED)
@@ -76,7 +82,12 @@ def _middle(values: Floats, weights: Floats) -> float:
 
 
 def offset_errors(
-    cells: Cells, rows: NDArray[np.intp], units: Units, late: Lateness, against: Callable[[Floats], Floats], together: Int64
+    cells: Cells,
+    rows: NDArray[np.intp],
+    units: Units,
+    late: Lateness,
+    against: Callable[[Floats], Floats],
+    together: Int64,
 ) -> tuple[Floats, Floats]:
     """Half of the interval of each rank's offset, ns, and of the median of the ranks that are `together` with it.
 
@@ -88,7 +99,9 @@ def offset_errors(
 
     def fitted(rng: np.random.Generator, columns: int) -> Floats:
         always = rng.standard_normal((int(role.max()) + 1, columns))[role]
-        values = np.sqrt(late.always)[:, None] * always + np.sqrt(late.noise)[:, None] * rng.standard_normal((len(rows), columns))
+        values = np.sqrt(late.always)[:, None] * always + np.sqrt(late.noise)[:, None] * rng.standard_normal(
+            (len(rows), columns)
+        )
         own = against(levels(cells.block[rows], unit, late.weight, values, free)[units.of_rank])
         middle = np.empty_like(own)
         for its in groups:
@@ -109,7 +122,9 @@ def rate_errors(cells: Cells, rows: NDArray[np.intp], clock: Int64, free: Flags)
     excess = max(float(np.square(left).sum() + 1) / (freedom + 1), 1.0)
 
     def fitted(rng: np.random.Generator, columns: int) -> Floats:
-        return levels(block, of_row, weight, rng.standard_normal((len(rows), columns)) * np.sqrt(excess / weight)[:, None], free)
+        return levels(
+            block, of_row, weight, rng.standard_normal((len(rows), columns)) * np.sqrt(excess / weight)[:, None], free
+        )
 
     return _student(freedom + 1) * _deviation(fitted)
 
@@ -216,7 +231,9 @@ def bounds_between(instance: Int64, node: Int64, direction: NDArray[np.int8], en
     Arrays of operations by instance, of which each is one send (direction 1) and one receive (-1); ends are by the
     node's clock, ns.
     """
-    pairs = np.flatnonzero((instance[1:] == instance[:-1]) & (direction[1:] == -direction[:-1]) & (node[1:] != node[:-1]))
+    pairs = np.flatnonzero(
+        (instance[1:] == instance[:-1]) & (direction[1:] == -direction[:-1]) & (node[1:] != node[:-1])
+    )
     send = np.where(direction[pairs] == 1, pairs, pairs + 1)
     receive = np.where(direction[pairs] == 1, pairs + 1, pairs)
     slack = end[receive] - end[send]

@@ -100,7 +100,9 @@ def ends_of(instance: Int64, communicator: Int64, rank: Int64, start: Floats, en
     # too few on their own may all be as one of the others rarely is
     size = kinds[1][np.where(number[kind] < _BATCHES, commonest[communicator[heads]], kind)]
     # instances with most of their communicator have one level; others have one for each set of members
-    whole = np.bincount(distinct_rows(communicator, member)[0][0], minlength=int(communicator.max()) + 1)[communicator[heads]]
+    whole = np.bincount(distinct_rows(communicator, member)[0][0], minlength=int(communicator.max()) + 1)[
+        communicator[heads]
+    ]
     mark = np.random.default_rng(0).integers(1, 1 << 62, int(member.max()) + 1)
     members = np.where(2 * np.diff(np.append(heads, len(rank))) > whole, 0, np.add.reduceat(mark[member], heads))
     blocks, block = distinct_rows(communicator[heads], size, members)
@@ -197,7 +199,9 @@ def measured(ends: Ends, clocks: Clocks) -> tuple[Cells, Flags]:
     # of a clock that is not yet fitted all ends are far off
     own = MAD_TO_SIGMA * medians(off[by_cell], begins)
     # weights that end without a step (Beaton and Tukey 1974): with a step, the fit has no fixed point
-    worth = np.square(np.maximum(1.0 - np.square(off / (OUTLIER_SIGMAS * np.maximum(sigma[ends.block], own)[cell])), 0.0))
+    worth = np.square(
+        np.maximum(1.0 - np.square(off / (OUTLIER_SIGMAS * np.maximum(sigma[ends.block], own)[cell])), 0.0)
+    )
     # parts of equally many instances, by time
     block_of = block[ends.first[:-1]]
     order = np.lexsort((middle, block_of))
@@ -207,7 +211,9 @@ def measured(ends: Ends, clocks: Clocks) -> tuple[Cells, Flags]:
     slot = cell * _BATCHES + part[ends.instance]
     shape, slots = (cells, _BATCHES), cells * _BATCHES
     number = np.bincount(slot, worth, slots).reshape(shape)
-    value, time = (over(np.bincount(slot, worth * v, slots).reshape(shape), number) for v in (late, ends.end - clocks.t0))
+    value, time = (
+        over(np.bincount(slot, worth * v, slots).reshape(shape), number) for v in (late, ends.end - clocks.t0)
+    )
     # what all members of a part of a block have in common is no matter of clocks
     of_block, of_like = Sums(ends.block), Sums(ends.like)
     value -= over(of_block(number * value), of_block(number))[ends.block]

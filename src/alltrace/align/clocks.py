@@ -40,7 +40,14 @@ from alltrace.align.clock_fit import (
 )
 from alltrace.align.clock_jumps import Jump, find_jump
 from alltrace.align.clock_sharing import FEW, PlacedRank, Sharing, Units
-from alltrace.align.constants import MAD_TO_SIGMA, MOST_RATE, OTHER_RECORDING_NS, OUTLIER_SIGMAS, SHORTEST_NS, WRONG_SHARE
+from alltrace.align.constants import (
+    MAD_TO_SIGMA,
+    MOST_RATE,
+    OTHER_RECORDING_NS,
+    OUTLIER_SIGMAS,
+    SHORTEST_NS,
+    WRONG_SHARE,
+)
 from alltrace.align.members import EXCHANGE, Evidence
 from alltrace.run.manifest import Clock
 from alltrace.trace.arrays import Flags, Floats, Int64
@@ -150,7 +157,9 @@ class _Rows:
 
     def ends(self, used: Int64) -> Ends:
         evidence = self.evidence
-        return ends_of(evidence.instance[used], evidence.communicator[used], self.at[used], self.start[used], self.end[used])
+        return ends_of(
+            evidence.instance[used], evidence.communicator[used], self.at[used], self.start[used], self.end[used]
+        )
 
 
 def _usable(evidence: Evidence, ranks: Sequence[PlacedRank], apart: Collection[str]) -> _Rows:
@@ -182,8 +191,12 @@ def _solved(rows: _Rows, ranks: Sequence[PlacedRank]) -> _State:
         fit, sharing = _fit_with_jumps(rows, np.union1d(used, rows.exchanges), ranks)
     state = _State(ranks, hosts, sharing.host, *fit, np.zeros(len(ranks)), np.zeros(len(ranks), np.int64))
     if sharing.contradicted.any():
-        of = number_ranges([p.rank for p, wrong in zip(ranks, sharing.contradicted[sharing.host], strict=True) if wrong])
-        state.notes.append(f"the monotonic clocks of the reports of ranks {of} contradict the collectives and are not used")
+        of = number_ranges(
+            [p.rank for p, wrong in zip(ranks, sharing.contradicted[sharing.host], strict=True) if wrong]
+        )
+        state.notes.append(
+            f"the monotonic clocks of the reports of ranks {of} contradict the collectives and are not used"
+        )
     if state.fit.limits.broken:
         count = len(state.fit.ends.numbers)
         state.notes.append(
@@ -194,7 +207,9 @@ def _solved(rows: _Rows, ranks: Sequence[PlacedRank]) -> _State:
     return state
 
 
-def _fit_with_jumps(rows: _Rows, used: Int64, ranks: Sequence[PlacedRank]) -> tuple[tuple[_Fit, dict[int, Jump]], Sharing]:
+def _fit_with_jumps(
+    rows: _Rows, used: Int64, ranks: Sequence[PlacedRank]
+) -> tuple[tuple[_Fit, dict[int, Jump]], Sharing]:
     """Fits; where a clock stepped, again without the shorter side, so that it is not smeared over the run."""
     seen = np.zeros(len(ranks), np.bool_)
     seen[rows.at[used]] = seen[rows.at[rows.messages]] = True
@@ -222,7 +237,9 @@ def _fitted(ends: Ends, sharing: Sharing) -> _Fit:
     clocks, cells = _settled(ends, clocks, sharing, wanted)
     clock = sharing.units.clock
     rows = cells.between(clock, sloped=True)
-    free = cells.joined(rows, clock, ranks) != np.arange(ranks)  # the first of each component, others are measured against
+    free = cells.joined(rows, clock, ranks) != np.arange(
+        ranks
+    )  # the first of each component, others are measured against
     rate_error = rate_errors(cells, rows, clock, free) if len(rows) else np.zeros(ranks)
     size = np.zeros(ranks)
     size[clock] = np.abs(clocks.rate)
@@ -257,7 +274,9 @@ def _fitted(ends: Ends, sharing: Sharing) -> _Fit:
         bound = _held(*bound, units, clocks.ahead_ns - start, law)
         tried = replace(clocks, ahead_ns=units.offsets(*bound[:2], bound[2].weight, start)[0])
         less = limits(ends, used, tried, units.of_rank)
-        if less.broken_ns > law.broken_ns - SETTLED_NS:  # no clocks keep the law of instances that contradict each other
+        if (
+            less.broken_ns > law.broken_ns - SETTLED_NS
+        ):  # no clocks keep the law of instances that contradict each other
             break
         clocks, law = tried, less
     label = distinct(component)[1]
@@ -271,7 +290,9 @@ def _fitted(ends: Ends, sharing: Sharing) -> _Fit:
         return offsets - over(of_label(there * offsets), of_label(1.0 * there))[label]
 
     together = distinct_rows(sharing.host, component)[1]
-    offset_error = np.stack(offset_errors(cells, rows, units, late, against, together)) if len(rows) else np.zeros((2, ranks))
+    offset_error = (
+        np.stack(offset_errors(cells, rows, units, late, against, together)) if len(rows) else np.zeros((2, ranks))
+    )
     # a fit that the law moves was off by as much at least
     offset_error = np.maximum(offset_error, late.sigmas * np.abs(against(clocks.ahead_ns - fitted)))
     origins = np.zeros(units.count, np.bool_)

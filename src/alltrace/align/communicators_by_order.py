@@ -79,14 +79,18 @@ class _Verdict(NamedTuple):
     def withheld(self, most: float) -> _Verdict:
         """The same without groups of which transfers vary more."""
         none: Members = ()
-        return self._replace(groups=[[none] * len(g) if v > most else g for g, v in zip(self.groups, self.varies, strict=True)])
+        return self._replace(
+            groups=[[none] * len(g) if v > most else g for g, v in zip(self.groups, self.varies, strict=True)]
+        )
 
 
 def _partitions_of(verdict: _Verdict) -> set[_Partition]:
     return {frozenset(g for g in groups if g) for groups in verdict.groups}
 
 
-def communicators_by_order(timelines: AnyTimelines, clocks: Mapping[int, RankClock], *, parted: bool = False) -> Inferred:
+def communicators_by_order(
+    timelines: AnyTimelines, clocks: Mapping[int, RankClock], *, parted: bool = False
+) -> Inferred:
     """The communicators; if `parted`, ranks may have waited for some whose clocks are not related to theirs.
 
     Then those are left out of which transfers vary clearly more than of others, as they do where some ranks are not seen.
@@ -377,7 +381,9 @@ def _group_stays(stay: Floats, label: Int64) -> tuple[Floats, Floats]:
     own = np.where(there, own, 0.0)
     mean = np.divide(np.add.reduceat(own, heads, axis=1), counts, out=np.full(counts.shape, np.nan), where=several)
     away = np.where(there, np.abs(own - np.repeat(np.nan_to_num(mean), many, axis=1)), 0.0)
-    apart = np.divide(np.add.reduceat(away, heads, axis=1), counts - 1, out=np.full(counts.shape, np.nan), where=several)
+    apart = np.divide(
+        np.add.reduceat(away, heads, axis=1), counts - 1, out=np.full(counts.shape, np.nan), where=several
+    )
     return apart, mean
 
 
@@ -412,7 +418,9 @@ def _judged(alike: _Class, known: Mapping[_Partition, set[int]], exchanges: set[
     other = [partition for partition, its in known.items() if not ops & its]  # each communicator has one stream
     across = [partition for partition, its in known.items() if not its or its - exchanges]
     finer = [partition for partition, its in known.items() if its - exchanges]
-    distance = np.array([_distance(frozenset(g for g in its if g), other, across, len(ranks), finer) for its in of_labels])
+    distance = np.array(
+        [_distance(frozenset(g for g in its if g), other, across, len(ranks), finer) for its in of_labels]
+    )
     sizes = np.array([len(one.groups) for one in evidence])
     observations = np.asarray(many * len(ranks) * EVIDENCE, np.float64)
     apart = np.array([[one.apart for one in its] for its in of_places])
@@ -467,7 +475,13 @@ def _cycle(evidence: Sequence[_Judged], count: int) -> tuple[int, bool]:
         apart, stay = _group_stays(one.stay, one.label)
         there = np.isfinite(stay)
         stay, apart = np.where(there, stay, 0.0), np.where(there, apart, 0.0)
-        sums = [there.sum(axis=1, dtype=np.float64), stay.sum(axis=1), np.square(stay).sum(axis=1), apart.sum(axis=1), one.unlawful]
+        sums = [
+            there.sum(axis=1, dtype=np.float64),
+            stay.sum(axis=1),
+            np.square(stay).sum(axis=1),
+            apart.sum(axis=1),
+            one.unlawful,
+        ]
         parts.append((sums, one.free, one.groups))
     weight = EVIDENCE * len(evidence[0].label)
     best, most, size_period, least = 1, 0.0, 1, np.inf
@@ -567,7 +581,9 @@ def _few(costs: Floats, many: Floats, distance: Int64, groups: Int64, apart: Int
     sure: dict[int, float] = {}
     for one in np.unique(of_place).tolist():
         its = of_place == one
-        worse = (weighed[possible][its] - weighed[possible][its, one][:, None]).sum(axis=0) - BY_MODES * many[possible][its].sum()
+        worse = (weighed[possible][its] - weighed[possible][its, one][:, None]).sum(axis=0) - BY_MODES * many[possible][
+            its
+        ].sum()
         surely = 1.0 - np.exp(-np.maximum(worse, 0.0) / CLEAR)
         surely[one] = 0.0
         equal = np.flatnonzero(surely < LEAST_MATCHING_SCORE)

@@ -113,7 +113,9 @@ def _write(run: Run, draft: Path, made_from: str) -> None:
             members.append(Member(record.rank, own[0].device if own else None, None, record.host))
             records.append(_same(run, record, draft, numbers[0]))
             continue
-        members += [Member(record.rank, d.device, d.device if d.ordinal is None else d.ordinal, record.host) for d in own]
+        members += [
+            Member(record.rank, d.device, d.device if d.ordinal is None else d.ordinal, record.host) for d in own
+        ]
         process = run.rank(record.rank).in_file_time()
         owners = _owners(process, {device.device: place for place, device in enumerate(own)})
         records += _apart(process, own, owners, draft, numbers)
@@ -124,7 +126,9 @@ def _write(run: Run, draft: Path, made_from: str) -> None:
     logs = tuple(log for log in run.manifest.logs if log.kind in _LOGS)
     _write_logs(run, draft, {(m.rank, m.device): number for number, m in enumerate(members)})
     notes = () if len(logs) == len(run.manifest.logs) else (_LOGS_LEFT_OUT,)
-    manifest = replace(run.manifest.with_ranks(records), missing_ranks=tuple(missing), notes=notes, logs=logs, log_matches=())
+    manifest = replace(
+        run.manifest.with_ranks(records), missing_ranks=tuple(missing), notes=notes, logs=logs, log_matches=()
+    )
     write_manifest(draft, manifest)
     split = Run(draft)
     for rank, numbers in whose.items():
@@ -235,7 +239,8 @@ def _owners(rank: Rank, places: Mapping[int, int]) -> dict[int, Flags]:
     """For each thread that launches work, to which devices, by their places."""
     parts = [rank.file_table(name, ("process", "correlation", "device")) for name in ("kernels", "copies", "graphs")]
     process, correlation, device = (
-        np.concatenate([integers(part.column(name), -1) for part in parts]) for name in ("process", "correlation", "device")
+        np.concatenate([integers(part.column(name), -1) for part in parts])
+        for name in ("process", "correlation", "device")
     )
     launches = match_launches([rank.file_table("api", CALLS)], process, correlation)
     device, counts = device[launches.op], {}

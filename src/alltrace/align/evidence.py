@@ -126,7 +126,11 @@ def fold_groups(table: Any) -> Any:
     several = np.bincount(group)[group] > 1
     if not several.any():
         return table
-    rows, calls, group = rows[several], calls.filter(pa.array(several)), np.unique(group[several], return_inverse=True)[1]
+    rows, calls, group = (
+        rows[several],
+        calls.filter(pa.array(several)),
+        np.unique(group[several], return_inverse=True)[1],
+    )
     groups = int(group.max()) + 1
     head = np.unique(group, return_index=True)[1]
     peer, own, size = (integers(calls.column(c), -1) for c in ("peer", "group_rank", "group_size"))
@@ -164,7 +168,9 @@ def fold_groups(table: Any) -> Any:
     for name in ("bytes", "count"):
         sizes = integers(calls.column(name), -1)
         total = np.bincount(group, np.where(moved & (sizes >= 0), sizes, 0), groups)[folded]
-        changed[name] = pa.array(np.where(total < _MOST, total, 0).astype(np.int64), mask=~((total > 0) & (total < _MOST)))
+        changed[name] = pa.array(
+            np.where(total < _MOST, total, 0).astype(np.int64), mask=~((total > 0) & (total < _MOST))
+        )
     for name, values in changed.items():
         place = folded_rows.schema.get_field_index(name)
         folded_rows = folded_rows.set_column(place, name, values.cast(folded_rows.schema.field(place).type))

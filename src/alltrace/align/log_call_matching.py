@@ -101,7 +101,9 @@ def match_calls(trace: TracedOps, log: LoggedCalls) -> CallMatch:
             if place.agreeing >= _WELL:  # where much is missing only short pieces are whole
                 break
     if not found:
-        return _none(n, chance, f"at best {100 * agreeing:.0f} % of its operations are in the same order as in the trace")
+        return _none(
+            n, chance, f"at best {100 * agreeing:.0f} % of its operations are in the same order as in the trace"
+        )
     found.sort(key=lambda f: -f.score)
     best = found[0]
     sure = best.sure.copy()
@@ -110,7 +112,9 @@ def match_calls(trace: TracedOps, log: LoggedCalls) -> CallMatch:
             sure &= (best.call < 0) | (_kinds(log, best.call) == _kinds(log, other.call))
     matched = best.call >= 0
     covered = _covered(best.call, m)
-    return CallMatch(best.call, sure & matched, covered, float(matched.sum() / covered) if covered else 0.0, chance, timed)
+    return CallMatch(
+        best.call, sure & matched, covered, float(matched.sum() / covered) if covered else 0.0, chance, timed
+    )
 
 
 def _none(n: int, chance: float, reason: str) -> CallMatch:
@@ -146,7 +150,9 @@ def _tokens(trace: TracedOps, log: LoggedCalls) -> tuple[Int64, Int64]:
 def _chance(trace: TracedOps, log: LoggedCalls) -> float:
     """The share of operations that would agree if their order meant nothing."""
     mine, its = map(rows_by, _tokens(trace, log))
-    return sum(len(rows) * len(its[token]) for token, rows in mine.items() if token in its) / (len(trace.op) * len(log.op))
+    return sum(len(rows) * len(its[token]) for token, rows in mine.items() if token in its) / (
+        len(trace.op) * len(log.op)
+    )
 
 
 def _windows(trace: TracedOps, log: LoggedCalls) -> list[tuple[int, int]]:

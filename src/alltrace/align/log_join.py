@@ -250,7 +250,9 @@ def _put(table: Any, name: str, values: Int64, where: Flags) -> Any:
 def _marked(table: Any, changed: Flags) -> Any:
     """The table, with rows marked once if a log added values to them."""
     words = table.column("evidence").cast("string").to_pylist()
-    marked = [f"{w}+log" if c and w and not w.endswith("+log") else w for w, c in zip(words, changed.tolist(), strict=True)]
+    marked = [
+        f"{w}+log" if c and w and not w.endswith("+log") else w for w, c in zip(words, changed.tolist(), strict=True)
+    ]
     column = pa.array(marked, pa.string()).dictionary_encode().cast(table.schema.field("evidence").type)
     return table.set_column(table.column_names.index("evidence"), "evidence", column)
 
@@ -266,7 +268,10 @@ class _Members(NamedTuple):
 def _by_rank(matching: Matching) -> Iterator[tuple[int, _Members]]:
     for table in matching.tables():
         if table.num_rows:
-            yield table.column("rank")[0].as_py(), _Members(*(table.column(name).to_numpy() for name in _Members._fields))
+            yield (
+                table.column("rank")[0].as_py(),
+                _Members(*(table.column(name).to_numpy() for name in _Members._fields)),
+            )
 
 
 class _Names:
@@ -358,10 +363,14 @@ def _notes(matches: Sequence[LogMatch]) -> tuple[str, ...]:
         )
         numbered = [m.rank for m in good if m.found_by == "rank"]
         if numbered:
-            notes.append(f"the logs of ranks {number_ranges(numbered)} were assigned by rank number and the times of the lines")
+            notes.append(
+                f"the logs of ranks {number_ranges(numbered)} were assigned by rank number and the times of the lines"
+            )
     disagreeing = sum(m.disagreeing for m in matches)
     if disagreeing:
-        notes.append(f"{disagreeing:,} operations have another size in NCCL's logs than in the trace; the trace's size is kept")
+        notes.append(
+            f"{disagreeing:,} operations have another size in NCCL's logs than in the trace; the trace's size is kept"
+        )
     given = sum(m.from_others for m in matches)
     if given:
         notes.append(f"{given:,} operations without a call got their size from the same operation on other ranks")

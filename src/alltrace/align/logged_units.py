@@ -77,7 +77,9 @@ def units_of(calls: Any, *, by_call: bool) -> Units:
     keep = np.flatnonzero(head | ~fold[unit])
     folded = fold[unit[keep]] & (many[unit[keep]] > 1)
     carried = sends if sends.any() else np.zeros(len(of), np.bool_)
-    total = np.bincount(unit, np.where(paired[unit] & ~carried, 0, np.maximum(numbers["bytes"], 0)), minlength=len(first))
+    total = np.bincount(
+        unit, np.where(paired[unit] & ~carried, 0, np.maximum(numbers["bytes"], 0)), minlength=len(first)
+    )
     unknown = np.bincount(unit, numbers["bytes"] < 0, minlength=len(first)) > 0
     out = {name: values[keep].copy() for name, values in numbers.items()}
     out["bytes"][folded] = np.where(unknown, -1, total)[unit[keep[folded]]].astype(np.int64)
@@ -88,7 +90,9 @@ def units_of(calls: Any, *, by_call: bool) -> Units:
     result[folded & paired[unit[keep]]] = ops.index(SEND_RECV)
     result[folded & exchange[unit[keep]]] = ops.index(ALL_TO_ALL)
     types = np.array([name_id(t) for t in NUMBERED_TYPES] + [0], np.int64)
-    datatype_id = types[np.where((datatype >= 0) & (datatype < len(NUMBERED_TYPES)), datatype, len(NUMBERED_TYPES))][keep]
+    datatype_id = types[np.where((datatype >= 0) & (datatype < len(NUMBERED_TYPES)), datatype, len(NUMBERED_TYPES))][
+        keep
+    ]
     mixed = np.minimum.reduceat(datatype, first) != np.maximum.reduceat(datatype, first)
     datatype_id[folded & mixed[unit[keep]]] = 0
     shared = calls.column("shared").to_numpy()

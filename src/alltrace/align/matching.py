@@ -109,7 +109,9 @@ class Matching:
             chosen = (self.ordinal < _ALWAYS) | (self.ordinal % every == 0)
         kinds = self.timelines.kinds
         direction = np.where(kinds.exchanging, 2, kinds.paired).astype(np.int8)
-        sent = (kinds.tag != -1) & (kinds.paired > 0)  # of a message of MPI it is only known that none is received before
+        sent = (kinds.tag != -1) & (
+            kinds.paired > 0
+        )  # of a message of MPI it is only known that none is received before
         parts = []
         ranks: set[tuple[int, int]] = set()
         for member, number in self.instance.items():
@@ -160,7 +162,9 @@ def match(operations: Timelines, placing: Placing | None = None, ranks: Sequence
             if previous is not None:
                 return previous
             # no operation holds the clocks together, so those of ranks that meet may be too far off to show it
-            return _matched(operations, matching.clocks, communicators_by_order(operations, matching.clocks, parted=True))
+            return _matched(
+                operations, matching.clocks, communicators_by_order(operations, matching.clocks, parted=True)
+            )
         before, inferred = inferred, communicators_by_order(operations, clocks)
         again = _matched(operations, clocks, inferred)
         alike = len(inferred.scores) == len(before.scores) and all(
@@ -174,7 +178,9 @@ def match(operations: Timelines, placing: Placing | None = None, ranks: Sequence
 
 def _matched(operations: Timelines, clocks: Mapping[int, RankClock], inferred: Inferred) -> Matching:
     """The matching by clocks and communicators."""
-    timelines: AnyTimelines = NamedTimelines(operations, inferred.of, len(inferred.scores)) if inferred.scores else operations
+    timelines: AnyTimelines = (
+        NamedTimelines(operations, inferred.of, len(inferred.scores)) if inferred.scores else operations
+    )
     named = operations.first_inferred
     certainty = np.concatenate((np.ones(named), _INFERRED * np.array(inferred.scores), [1.0]))  # the last: of none
     return _result(timelines, clocks, _instances(timelines, clocks), certainty, named)
@@ -300,7 +306,9 @@ def _result(
     for member, before in instances.number.items():
         number[member] = its = renumbered[before]
         # a reference is no surer than its surest partner
-        confidence[member] = np.where(its >= 0, np.minimum(instances.confidence[member], np.append(second, 0.0)[before]), 0.0)
+        confidence[member] = np.where(
+            its >= 0, np.minimum(instances.confidence[member], np.append(second, 0.0)[before]), 0.0
+        )
         group = timelines.kinds.communicator[timelines.of(member).kind]
         confidence[member] *= certainty[group]
         alone[member] = its < 0
@@ -313,7 +321,9 @@ def _result(
         pairs = pairs[:, np.isin(pairs[0], used)]
         share, apart = connected(pairs[0], pairs[1], np.array(list(timelines.extents)))
     score = explained.score(share)
-    groups = tuple(_group(timelines, explained, n, group, share, inferred=group >= named) for n, group in enumerate(used.tolist()))
+    groups = tuple(
+        _group(timelines, explained, n, group, share, inferred=group >= named) for n, group in enumerate(used.tolist())
+    )
     by_rank = {timelines.rank_of(m): c.certainty for m, c in clocks.items()}
     kinds = timelines.kinds
     guessed = len(np.unique(kinds.communicator[kinds.communicator >= named]))
@@ -336,7 +346,9 @@ def _result(
     )
 
 
-def _group(timelines: AnyTimelines, explained: Explained, place: int, group: int, share: float, *, inferred: bool) -> Group:
+def _group(
+    timelines: AnyTimelines, explained: Explained, place: int, group: int, share: float, *, inferred: bool
+) -> Group:
     """A communicator of the run; `share` is that of the pairs of members that communicators connect."""
     kinds = timelines.kinds
     mine = np.flatnonzero(kinds.communicator == group)
@@ -391,10 +403,14 @@ def _notes(
             f"{'it' if inferred == 1 else 'them'}; groups that work in lockstep can be mistaken for one"
         )
     if withheld:
-        notes.append(f"{withheld} sends and receives are not matched, because their times fit several partners, or none")
+        notes.append(
+            f"{withheld} sends and receives are not matched, because their times fit several partners, or none"
+        )
     if unsure:
         operations = counted(unsure, "collective operation is", "collective operations are")
-        notes.append(f"{operations} not matched, because times do not show which ranks meet in {'it' if unsure == 1 else 'them'}")
+        notes.append(
+            f"{operations} not matched, because times do not show which ranks meet in {'it' if unsure == 1 else 'them'}"
+        )
     without = [r for r, share in alone.items() if share > _MANY_UNMATCHED]
     if without:
         notes.append(

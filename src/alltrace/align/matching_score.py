@@ -53,7 +53,9 @@ class Explained:
         its, kinds, clock = self._timelines.of(member), self._timelines.kinds, self._clocks[member]
         group, end = kinds.communicator[its.kind], clock.common_times(its.end)
         most = np.where(message_keys(kinds) >= 0, 2, np.iinfo(np.int64).max)  # a message has two members
-        seen = np.where(instance >= 0, self._size[instance], 0) if len(self._size) else np.zeros(len(instance), np.int64)
+        seen = (
+            np.where(instance >= 0, self._size[instance], 0) if len(self._size) else np.zeros(len(instance), np.int64)
+        )
         for number, rows in rows_by(group).items():
             first, last = self._captured[number, clock.component]
             expected = np.searchsorted(first, end[rows], "right") - np.searchsorted(last, end[rows], "left")
@@ -95,7 +97,9 @@ def connected(communicator: Int64, member: Int64, every: Int64) -> tuple[float, 
     rows = zip(communicator.tolist(), (place[number] for number in member.tolist()), strict=True)
     parts = DisjointSets(len(place), ((first.setdefault(group, at), at) for group, at in rows))
     sizes = np.unique(parts.labels(), return_counts=True)[1]
-    return float((sizes * (sizes - 1)).sum() / max(len(place) * (len(place) - 1), 1)) if len(place) > 1 else 1.0, len(sizes)
+    return float((sizes * (sizes - 1)).sum() / max(len(place) * (len(place) - 1), 1)) if len(place) > 1 else 1.0, len(
+        sizes
+    )
 
 
 def lacking(timelines: AnyTimelines, clocks: Mapping[int, RankClock], alone: Mapping[int, Flags]) -> dict[int, float]:
@@ -130,5 +134,7 @@ def reason_of(score: float | None, unnamed: float, certainty: Mapping[int, float
     if apart > 1:
         why.append(f"the clocks of {apart} groups of ranks could not be related: no communicator connects them")
     elif doubtful:
-        why.append(f"the clocks of {doubtful} of {len(certainty)} ranks are related to the others' with little certainty")
+        why.append(
+            f"the clocks of {doubtful} of {len(certainty)} ranks are related to the others' with little certainty"
+        )
     return "; ".join(why)

@@ -67,7 +67,9 @@ def described(
         ids = taken(members, tables, name)
         encoded = None if ids is None else ids.dictionary_encode()
         columns[name] = (
-            pa.array([], words) if encoded is None else pa.DictionaryArray.from_arrays(encoded.indices, texts(encoded.dictionary))
+            pa.array([], words)
+            if encoded is None
+            else pa.DictionaryArray.from_arrays(encoded.indices, texts(encoded.dictionary))
         )
     for name, kind in (("bytes", pa.int64()), ("stream", pa.int64()), ("device", pa.int32()), ("evidence", words)):
         rows = taken(members, tables, name)
@@ -75,11 +77,16 @@ def described(
     instance = members.column("instance").to_numpy()
     start, end = members.column("start").to_numpy(), members.column("end").to_numpy()
     rank = members.column("rank").to_numpy()
-    first = np.flatnonzero(np.concatenate(([True], instance[1:] != instance[:-1]))) if len(instance) else np.empty(0, np.int64)
+    first = (
+        np.flatnonzero(np.concatenate(([True], instance[1:] != instance[:-1])))
+        if len(instance)
+        else np.empty(0, np.int64)
+    )
     counts = np.diff(np.concatenate((first, [len(instance)])))
     place = np.repeat(np.arange(len(first)), counts)
     last_arrival, last_end, first_arrival = (
-        f.reduceat(v, first) if len(first) else v for f, v in ((np.maximum, start), (np.maximum, end), (np.minimum, start))
+        f.reduceat(v, first) if len(first) else v
+        for f, v in ((np.maximum, start), (np.maximum, end), (np.minimum, start))
     )
     # of equal arrivals the lowest rank's
     arrived_last = np.flatnonzero(start == last_arrival[place])
@@ -218,7 +225,9 @@ def _awaited(
         kind, roots = op[own[0]], own[is_root[own]]
         if kind in _PREFIX:
             for row in own:
-                needed = own[(group_rank[own] <= group_rank[row]) & (group_rank[own] >= 0)] if group_rank[row] >= 0 else own
+                needed = (
+                    own[(group_rank[own] <= group_rank[row]) & (group_rank[own] >= 0)] if group_rank[row] >= 0 else own
+                )
                 awaited[row] = needed[np.argmax(start[needed])]
         elif kind in _GIVEN and len(roots) and (root[own] == root[roots[0]]).all():
             awaited[own] = roots[0]
@@ -233,4 +242,6 @@ def _errors(error_ns: Callable[[int, int], int | None], rank: Int64, awaited: In
     key = rank.astype(np.int64) << 32 | awaited
     distinct, back = np.unique(key, return_inverse=True)
     errors = [error_ns(*divmod(int(k), 1 << 32)) for k in distinct]
-    return np.array([-1 if f is None else f for f in errors] or [-1], np.int64)[back if len(back) else np.empty(0, np.int64)]
+    return np.array([-1 if f is None else f for f in errors] or [-1], np.int64)[
+        back if len(back) else np.empty(0, np.int64)
+    ]

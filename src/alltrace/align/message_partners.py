@@ -71,7 +71,9 @@ def partners(lanes: Sequence[Lane], mates: Iterable[tuple[int, int]]) -> Iterato
     pairs = list(mates)
     numbers = {rank: n for n, rank in enumerate(of_rank)}
     sets = DisjointSets(len(numbers), ((numbers[one], numbers[other]) for one, other in pairs))
-    for part in rows_by(np.array([sets.of(numbers[one]) for one, _ in pairs], np.int64)).values():  # such as one pipeline
+    for part in rows_by(
+        np.array([sets.of(numbers[one]) for one, _ in pairs], np.int64)
+    ).values():  # such as one pipeline
         yield from _partners(lanes, of_rank, [pairs[n] for n in part.tolist()])
 
 
@@ -95,7 +97,9 @@ def _partners(
                 taken |= {low, high}
                 parts.append(
                     edges._replace(
-                        one=edges.one + begins[low], other=edges.other + begins[high], lanes=np.full(len(edges.one), len(of_lanes))
+                        one=edges.one + begins[low],
+                        other=edges.other + begins[high],
+                        lanes=np.full(len(edges.one), len(of_lanes)),
                     )
                 )
                 of_lanes.append((low, high))
@@ -252,7 +256,9 @@ def _exchanges(edges: _Edges, score: Floats, chosen: Int64, count: int) -> tuple
     best[np.where(at[edges.one[rising]] < 0, edges.other[rising], edges.one[rising])] = rising
     widow = np.where(both, -1, np.maximum(lonely, mate))
     again = np.where(widow >= 0, best[widow], -1)
-    again = np.where((again >= 0) & (edges.one[again] != edges.one[out]) & (edges.other[again] != edges.other[out]), again, -1)
+    again = np.where(
+        (again >= 0) & (edges.one[again] != edges.one[out]) & (edges.other[again] != edges.other[out]), again, -1
+    )
     back = np.where(both, back, again)
 
     def worth(edge: Int64) -> Floats:
@@ -275,7 +281,9 @@ def message_pairs(
     ranks = sorted(set(rank_of))
     if len(ranks) < 2:
         return
-    start, end = ({r: np.concatenate([getattr(x, n) for x in lanes if x.rank == r]) for r in ranks} for n in ("start", "end"))
+    start, end = (
+        {r: np.concatenate([getattr(x, n) for x in lanes if x.rank == r]) for r in ranks} for n in ("start", "end")
+    )
     for r in ranks:
         order = np.argsort(end[r], kind="stable")
         start[r], end[r] = start[r][order], end[r][order]
@@ -319,7 +327,9 @@ def _parts(ranks: Sequence[int], groups: Collection[Members], pattern: _Pattern 
     mates = pattern.mate.items() if pattern is not None else ()
     known = [*groups, *((r, int(np.bincount(m[m >= 0]).argmax())) for r, m in mates if (m >= 0).any())]
     its = ([place[r] for r in group if r in place] for group in known)
-    return len(np.unique(DisjointSets(len(place), (pair for its_places in its for pair in pairwise(its_places))).labels()))
+    return len(
+        np.unique(DisjointSets(len(place), (pair for its_places in its for pair in pairwise(its_places))).labels())
+    )
 
 
 class _Pattern(NamedTuple):
@@ -331,7 +341,11 @@ class _Pattern(NamedTuple):
 
 
 def _pattern(
-    ranks: Sequence[int], mates: dict[int, list[int]], start: dict[int, Floats], end: dict[int, Floats], nearest: _Nearest
+    ranks: Sequence[int],
+    mates: dict[int, list[int]],
+    start: dict[int, Floats],
+    end: dict[int, Floats],
+    nearest: _Nearest,
 ) -> _Pattern | None:
     """How messages fit if ranks exchange them with their mates: both ends stay alike, and alike each time."""
     best = {r: _best(r, mates[r], nearest, end) for r in ranks}

@@ -271,12 +271,27 @@ def read_kernels(rank: Rank) -> Kernels:
     named = [operation_of_kernel(t) for t in texts]
     ops, op = numbered(named)
     datatypes, datatype = numbered([datatype_of_kernel(t, o) for t, o in zip(texts, named, strict=True)])
-    process, device, stream, correlation = (integers(table.column(c), -1) for c in ("process", "device", "stream", "correlation"))
+    process, device, stream, correlation = (
+        integers(table.column(c), -1) for c in ("process", "device", "stream", "correlation")
+    )
     thread, api_start, api_end = _launches(rank, process, correlation)
     start, end = table.column("start").to_numpy(), table.column("end").to_numpy()
     copied, exchanging = (is_true(table.column(c)) for c in ("copied", "exchanging"))
     return Kernels(
-        start, end, process, device, stream, thread, op[at], datatype[at], api_start, api_end, copied, exchanging, ops, datatypes
+        start,
+        end,
+        process,
+        device,
+        stream,
+        thread,
+        op[at],
+        datatype[at],
+        api_start,
+        api_end,
+        copied,
+        exchanging,
+        ops,
+        datatypes,
     )
 
 
@@ -285,7 +300,12 @@ def _launches(rank: Rank, process: Int64, correlation: Int64) -> tuple[Int64, In
     count = len(correlation)
     thread, start, end = np.full(count, -1), np.full(count, NOT_KNOWN), np.full(count, NOT_KNOWN)
     calls = file_pieces(rank, "api", CALLS) if rank.has("api") else ()
-    launches = match_launches(calls, np.maximum(process, 0), correlation)  # a call without a process launched work without one
-    call, op = launches.call_of_pair()[::-1], launches.op[::-1]  # of several calls the first counts, which is written last
+    launches = match_launches(
+        calls, np.maximum(process, 0), correlation
+    )  # a call without a process launched work without one
+    call, op = (
+        launches.call_of_pair()[::-1],
+        launches.op[::-1],
+    )  # of several calls the first counts, which is written last
     thread[op], start[op], end[op] = launches.thread[call], launches.start[call], launches.end[call]
     return thread, start, np.where(end < 0, NOT_KNOWN, end)

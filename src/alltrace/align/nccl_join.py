@@ -33,7 +33,9 @@ def join(calls: Calls, kernels: Kernels, contexts: Contexts, traced: Traced) -> 
         traced.calls.members.update(calls.members)
         parts.append(_of_calls(traced.calls, kernels, traced.unit))
     if calls.count:
-        began = kernels.api_start  # a kernel is of the unit in which it was launched; units of a thread are numbered by start
+        began = (
+            kernels.api_start
+        )  # a kernel is of the unit in which it was launched; units of a thread are numbered by start
         unit = spans_around((calls.unit_thread, calls.unit_start, calls.unit_end), (kernels.thread, began, began + 1))
         if traced.calls is not None:
             calls, unit = _untraced(calls, np.where(traced.unit < 0, unit, -1))
@@ -106,7 +108,9 @@ def _kernels_of_calls(calls: Calls, communicator: Int64, unit: Int64, units: int
     groups_in = np.bincount(calls.unit[first_at], minlength=units)
     by_first = np.argsort(first_at, kind="stable")
     nth = np.empty(len(first_at), np.int64)
-    nth[by_first] = np.arange(len(first_at)) - np.cumsum(np.concatenate(([0], groups_in[:-1])))[calls.unit[first_at[by_first]]]
+    nth[by_first] = (
+        np.arange(len(first_at)) - np.cumsum(np.concatenate(([0], groups_in[:-1])))[calls.unit[first_at[by_first]]]
+    )
     here = kernels_in[calls.unit]
     one_to_one = here == calls_in[calls.unit]
     per_group = ~one_to_one & (here == groups_in[calls.unit])
@@ -140,7 +144,9 @@ def _payload_numbers(calls: Calls) -> tuple[dict[str, Int64], dict[str, Flags]]:
     return numbers, valid
 
 
-def _fold_exchanges(calls: Calls, numbers: dict[str, Int64], valid: dict[str, Flags], op: Int64, ops: list[str]) -> Flags:
+def _fold_exchanges(
+    calls: Calls, numbers: dict[str, Int64], valid: dict[str, Flags], op: Int64, ops: list[str]
+) -> Flags:
     """Makes grouped sends and receives one that a framework's range names, in place; returns which stay rows."""
     keep: Flags = np.ones(calls.count, np.bool_)
     send = ops.index(SEND) if SEND in ops else -2
@@ -160,7 +166,9 @@ def _fold_exchanges(calls: Calls, numbers: dict[str, Int64], valid: dict[str, Fl
     keep = ~mine | firsts
     head = np.flatnonzero(mine & firsts)
     op[head] = context[calls.unit[head]]
-    sent = np.bincount(calls.unit, np.where(calls.op == send, numbers["bytes"], 0), minlength=units)  # 0 where it is not known
+    sent = np.bincount(
+        calls.unit, np.where(calls.op == send, numbers["bytes"], 0), minlength=units
+    )  # 0 where it is not known
     fits = sent[calls.unit[head]] < 2.0**63
     numbers["bytes"][head] = np.where(fits, sent[calls.unit[head]], 0).astype(np.int64)
     valid["bytes"][head] &= fits

@@ -45,7 +45,15 @@ _NOT_LETTERS = re.compile(r"[^a-z0-9]")
 _ARGUMENTS = re.compile(r"[(<].*", re.DOTALL)
 
 _FIELDS = {
-    "communicator": ("ncclcommunicatorid", "communicatorid", "commhash", "communicatorhash", "commid", "communicator", "comm"),
+    "communicator": (
+        "ncclcommunicatorid",
+        "communicatorid",
+        "commhash",
+        "communicatorhash",
+        "commid",
+        "communicator",
+        "comm",
+    ),
     "bytes": ("messagesizebytes", "bytes", "messagesize", "msgsize", "sizebytes", "nbytes"),
     "count": ("count", "elementcount", "sendcount", "numelements"),
     "datatype": ("datatype", "dtype", "type"),
@@ -104,7 +112,11 @@ def parse_payload(text: str | None) -> Payload:
         found = json.loads(text)
     except (ValueError, RecursionError):
         return NOTHING
-    known = [(*place, v) for k, v in found.items() if v is not None and (place := _field(k))] if isinstance(found, dict) else []
+    known = (
+        [(*place, v) for k, v in found.items() if v is not None and (place := _field(k))]
+        if isinstance(found, dict)
+        else []
+    )
     got = {field: value for field, _, value in sorted(known, key=itemgetter(1), reverse=True)}  # the best name counts
     numbers = {f: _whole(v, 31 if f in _SMALL else 63) for f, v in got.items() if f not in ("communicator", "datatype")}
     datatype = _datatype(got.get("datatype"))
@@ -139,7 +151,9 @@ def operation_of_kernel(name: str | None) -> str | None:
     for key in ("allreduce", "allgather", "reducescatter", "alltoall", "sendrecv", "broadcast", "barrier"):
         if key in lower:
             return _OPS[key]
-    if "dispatch" in lower or "combine" in lower or "a2a" in lower:  # expert parallel kernels, which exchange tokens among all
+    if (
+        "dispatch" in lower or "combine" in lower or "a2a" in lower
+    ):  # expert parallel kernels, which exchange tokens among all
         return ALL_TO_ALL
     return None
 

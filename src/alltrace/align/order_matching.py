@@ -213,7 +213,9 @@ def _by_number(reference: Member, own: Member) -> Int64:
 def _by_time(reference: Member, own: Member, first: Int64, second: Int64) -> None:
     """Number operations that share a sequence number by the nearest ends, unless both members have as many."""
     for key in (
-        np.unique(second[:3, second[3] > 0], axis=1).T if (second[3] > 0).any() else np.unique(first[:3, first[3] > 0], axis=1).T
+        np.unique(second[:3, second[3] > 0], axis=1).T
+        if (second[3] > 0).any()
+        else np.unique(first[:3, first[3] > 0], axis=1).T
     ):
         theirs, mine = (np.flatnonzero((k[:3] == key[:, None]).all(axis=0)) for k in (first, second))
         if len(theirs) == len(mine):

@@ -165,7 +165,9 @@ def relate_partly(first: Ends, second: Ends, *, rate: bool = True) -> ClockLine 
     """
     keys, counts = np.unique(second.key, return_counts=True)
     of_key = [first.of(keys[i : i + 1]) for i in range(len(keys))]
-    order = np.argsort([-min(len(its.time), many) for its, many in zip(of_key, counts.tolist(), strict=True)], kind="stable")
+    order = np.argsort(
+        [-min(len(its.time), many) for its, many in zip(of_key, counts.tolist(), strict=True)], kind="stable"
+    )
     best: tuple[float, ClockLine] | None = None
     for i in order[:_MOST_KEYS].tolist():
         its = of_key[i], second.of(keys[i : i + 1])
@@ -184,7 +186,8 @@ def _related(first: Ends, second: Ends, *, rate: bool) -> tuple[float, ClockLine
     if all(line is None or line.count < least for line in fitted):
         fitted += [_refined(first, second, *line, rate=rate) for line in _coincidences(first, second)]
     ranked = sorted(
-        ((_cost(line, first, second), i, line) for i, line in enumerate(fitted) if line is not None), key=lambda r: (r[0].all, r[1])
+        ((_cost(line, first, second), i, line) for i, line in enumerate(fitted) if line is not None),
+        key=lambda r: (r[0].all, r[1]),
     )
     if not ranked:
         return None
@@ -195,7 +198,9 @@ def _related(first: Ends, second: Ends, *, rate: bool) -> tuple[float, ClockLine
     rivals = [its for its, _, line in ranked[1:] if abs(line.offset_ns - best.offset_ns) > apart]
     repeats = [_cost(line, first, second) for line in _repeats(first, second, best, apart)]
     every = [its for its in (*rivals, *repeats) if 2 * its.shared >= cost.shared]
-    by_ends = max(_surely(cost.sharpest, [its.sharpest for its in every]), _surely(cost.usual, [its.usual for its in every]))
+    by_ends = max(
+        _surely(cost.sharpest, [its.sharpest for its in every]), _surely(cost.usual, [its.usual for its in every])
+    )
     # what overlap and stamps alone tell of steps that are alike is no more than a guess
     sure = max(by_ends, min(_surely(cost.all, [its.all for its in rivals]), _GUESS))
     few = min(best.count / _CERTAIN_COUNT, 1.0)
@@ -213,7 +218,9 @@ def _repeats(first: Ends, second: Ends, best: ClockLine, apart_ns: float) -> lis
     begin = (len(first.time) - length) // 2
     piece = first.time[begin : begin + length]
     there = _places(piece, first.key[begin : begin + length], second)
-    lines = [ClockLine(float(np.median(piece - times)), best.slope, float(times.mean()), 0.0, length, 0.0) for times in there]
+    lines = [
+        ClockLine(float(np.median(piece - times)), best.slope, float(times.mean()), 0.0, length, 0.0) for times in there
+    ]
     ahead = [line.offset_ns - best.offset_ns - best.slope * (line.middle_ns - best.middle_ns) for line in lines]
     return [line for line, ns in zip(lines, ahead, strict=True) if abs(ns) > apart_ns][:2]
 
@@ -235,7 +242,9 @@ class _Cost(NamedTuple):
 def _cost(line: ClockLine, first: Ends, second: Ends) -> _Cost:
     partner, near = nearest_ends(first, second, line)
     left = np.abs(partner[near] - line.apply(second.time[near])) + _LEAST_SCALE_NS
-    sharpest, usual = (float(np.log(np.quantile(left, 0.3))), float(np.log(left).mean())) if near.any() else (math.inf, math.inf)
+    sharpest, usual = (
+        (float(np.log(np.quantile(left, 0.3))), float(np.log(left).mean())) if near.any() else (math.inf, math.inf)
+    )
     share = float(near.sum()) / max(len(first.time), len(second.time))
     lacking = 4.0 * (1.0 - min(share, 1.0)) + _STAMPS * math.log10(1.0 + abs(line.offset_ns) / 1e6)
     return _Cost(sharpest + lacking, sharpest, usual, int(near.sum()))
@@ -289,7 +298,9 @@ def _lines(first: Ends, second: Ends, *, rate: bool) -> list[tuple[float, float,
     # pieces that fit are many if ends scatter, and few but much sharper if operations were lost
     far = np.abs([offset for offset, _, _ in lines])
     rankings = np.array(weights) * (1.0 - _NEARER * far / (far.max() + 1.0))
-    return _distinct([[lines[i] for i in np.argsort(-w, kind="stable").tolist()] for w in rankings], _spacing(second) / 2)
+    return _distinct(
+        [[lines[i] for i in np.argsort(-w, kind="stable").tolist()] for w in rankings], _spacing(second) / 2
+    )
 
 
 def _sets(first: Ends, second: Ends) -> Iterator[tuple[Ends, Ends, int, int]]:
@@ -338,7 +349,9 @@ def _weights(sharpness: Floats, piece: Int64) -> Floats:
     return total
 
 
-def _distinct(rankings: Sequence[list[tuple[float, float, float]]], apart_ns: float) -> list[tuple[float, float, float]]:
+def _distinct(
+    rankings: Sequence[list[tuple[float, float, float]]], apart_ns: float
+) -> list[tuple[float, float, float]]:
     """The first lines of each ranking in turn that are not close to one before."""
     chosen: list[tuple[float, float, float]] = []
     for most, ranking in enumerate(rankings, 1):
@@ -354,7 +367,9 @@ def _places(time: Floats, key: Int64, second: Ends) -> Floats:
     """The ends of the second rank at the places where a piece fits best: an array of places x ends."""
     m, n = len(time), len(second.time)
     ahead = np.abs(time[0] - second.time[: n - m + 1])
-    variance = np.maximum(_variances(time, second.time), _LEAST_SCALE_NS**2) * (1.0 + _NEARER * ahead / (ahead.max() + 1.0))
+    variance = np.maximum(_variances(time, second.time), _LEAST_SCALE_NS**2) * (
+        1.0 + _NEARER * ahead / (ahead.max() + 1.0)
+    )
     best = np.argpartition(variance, min(4 * _PLACES, len(variance) - 1))[: 4 * _PLACES]
     rows = best[np.argsort(variance[best])][:, None] + np.arange(m)
     return np.asarray(second.time[rows[(second.key[rows] == key).all(axis=1)][:_PLACES]], np.float64)

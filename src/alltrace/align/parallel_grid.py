@@ -61,7 +61,12 @@ def grid_of(groups: Sequence[Group], ranks: Collection[int]) -> ParallelGrid | N
 
 def _choice(dimension: _Dimension, count: int) -> tuple[bool, int, int, bool]:
     """The sort key of dimensions at one stride, of which the first is used; experts before others."""
-    return dimension.size * dimension.stride == count, -len(dimension.groups), dimension.size, dimension.kind != _EXPERTS
+    return (
+        dimension.size * dimension.stride == count,
+        -len(dimension.groups),
+        dimension.size,
+        dimension.kind != _EXPERTS,
+    )
 
 
 def _dimensions(groups: Sequence[Group], count: int) -> list[_Dimension]:
@@ -76,7 +81,11 @@ def _dimensions(groups: Sequence[Group], count: int) -> list[_Dimension]:
     for (size, stride, kind), its in by_shape.items():
         there = {g.ranks for g in its}
         if kind == _MESSAGES and size == 2:  # pairs of neighbouring stages, which are as many as it takes
-            stages = [s for s in range(2, count // stride + 1) if count % (s * stride) == 0 and _chains(s, stride, count) <= there]
+            stages = [
+                s
+                for s in range(2, count // stride + 1)
+                if count % (s * stride) == 0 and _chains(s, stride, count) <= there
+            ]
             found += [_Dimension(s, stride, kind, tuple(its)) for s in stages[-1:]]
             continue
         wanted = {tuple(range(f, f + size * stride, stride)) for f in range(count) if f // stride % size == 0}

@@ -54,7 +54,9 @@ def with_printed_steps(run: Run, steps: Any, notes: tuple[str, ...]) -> tuple[An
     if made is None:
         return steps, (*notes, f"the training log has {len(number)} unused steps: {reason}")
     per_rank = made.num_rows // max(1, len(run.ranks))
-    text = f"{per_rank} of {len(number)} steps of the training log are in the reports; each ends when its line was written"
+    text = (
+        f"{per_rank} of {len(number)} steps of the training log are in the reports; each ends when its line was written"
+    )
     return made, (*(n for n in notes if not n.startswith("no steps were found")), text)
 
 
@@ -104,11 +106,16 @@ def _numbered(
     fits = _fits(lasted, took, shifts, unknown)
     best = min(fits, key=lambda s: (fits[s].mean, -fits[s].steps), default=None)
     total = f"{len(own)} steps of the reports"
-    if best is None or float(np.median(_cost(lasted, took, best, unknown))) > (_FITS if timed is None or near else np.inf):
+    if best is None or float(np.median(_cost(lasted, took, best, unknown))) > (
+        _FITS if timed is None or near else np.inf
+    ):
         return steps, (*notes, f"the training log was not joined: its {len(number)} steps do not fit the {total}")
     for shift, fit in fits.items():
         if shift != best and _as_good(fit, fits[best]):
-            return steps, (*notes, f"the training log was not joined: the {total} fit in several places of its {len(number)}")
+            return steps, (
+                *notes,
+                f"the training log was not joined: the {total} fit in several places of its {len(number)}",
+            )
     # if a step of the reports has no line, the numbers continue
     at = np.arange(len(own)) + best
     inside = (at >= 0) & (at < len(number))

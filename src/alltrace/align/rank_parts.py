@@ -34,7 +34,9 @@ class RankPart(NamedTuple):
     steps: RankSteps | AlltraceError | None  # or why they could not be found
 
 
-def write_part(folder: Path, number: int, table: pa.Table, names: pa.Table, steps: RankSteps | None, source: str) -> None:
+def write_part(
+    folder: Path, number: int, table: pa.Table, names: pa.Table, steps: RankSteps | None, source: str
+) -> None:
     """Write the part of a rank, made from `source`, empty for one to compute again; its record comes last."""
     place = _place(folder, number)
     place.mkdir(parents=True, exist_ok=True)

@@ -70,7 +70,9 @@ def captured_steps(run: Run, steps: pa.Table) -> dict[int, CapturedSteps]:
             continue
         clock, base = run.clock(record), record.time_base_utc_ns
         own = rows[np.argsort(start[rows], kind="stable")]
-        starts, ends = (np.array([base + clock.invert_one(t) for t in edge[own].tolist()], np.int64) for edge in (start, end))
+        starts, ends = (
+            np.array([base + clock.invert_one(t) for t in edge[own].tolist()], np.int64) for edge in (start, end)
+        )
         found[number] = CapturedSteps(starts, ends, base + record.start_ns, base + record.end_ns)
     return found
 
@@ -80,12 +82,16 @@ def recorded_steps(entries: Sequence[Entry], rank: int, captured: CapturedSteps 
 
     None if the record does not repeat, or if the run's steps do not have as many collectives each.
     """
-    own = sorted((e for e in entries if not e.p2p and e.created_ns is not None), key=lambda e: (e.created_ns or 0, e.number or 0))
+    own = sorted(
+        (e for e in entries if not e.p2p and e.created_ns is not None), key=lambda e: (e.created_ns or 0, e.number or 0)
+    )
     if len(own) < 2 * _LEAST_STEPS:
         return None
     time = np.array([e.created_ns for e in own], np.int64)
     numbers: dict[tuple[str, ...], int] = {}
-    like = np.array([numbers.setdefault((e.group, e.op, e.sizes, e.datatypes, e.frame), len(numbers)) for e in own], np.int64)
+    like = np.array(
+        [numbers.setdefault((e.group, e.op, e.sizes, e.datatypes, e.frame), len(numbers)) for e in own], np.int64
+    )
     stretch = _repeated(like) if captured is None else _of_run(like, time, captured)
     if stretch is None:
         return None

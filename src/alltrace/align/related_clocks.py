@@ -141,7 +141,9 @@ def placing_of(ranks: Sequence[PlacedRank]) -> Placing:
     units: dict[int, object] = {}
     for placed in ranks:
         tied = placed.system_ns is not None and placed.stamped
-        shifts[placed.rank] = placed.system_ns + middles[placed.host] if tied and placed.system_ns is not None else placed.shift_ns
+        shifts[placed.rank] = (
+            placed.system_ns + middles[placed.host] if tied and placed.system_ns is not None else placed.shift_ns
+        )
         units[placed.rank] = ("host", placed.host) if tied else ("report", placed.report)
     return Placing(shifts, units, {p.rank: p.host for p in ranks}, frozenset(p.rank for p in ranks if p.stamped))
 
@@ -295,7 +297,9 @@ def _stream_keys(kinds: Kinds, chosen: Flags) -> Int64:
 def _sharpest_first(members: list[int], ends: Callable[[int], Ends], placing: Placing) -> Iterator[_Edge]:
     """Ranks that may exchange messages, by how sharp some of their stride are: those that do, before others in step."""
     unit = {m: placing.units.get(m, ("rank", m)) for m in members}
-    edges = [_Edge(first, second, ends, relate_streams) for first, second in _guesses(members) if unit[first] != unit[second]]
+    edges = [
+        _Edge(first, second, ends, relate_streams) for first, second in _guesses(members) if unit[first] != unit[second]
+    ]
     scales: dict[int, float] = {}
     of_stride = rows_by(np.array([edge.second - edge.first for edge in edges], np.int64))
     for stride, rows in of_stride.items():

@@ -35,7 +35,9 @@ from alltrace.run.store import Run
 from alltrace.trace.arrays import Floats, Int64
 from alltrace.trace.names import intern
 
-_NO_MEMBERS = "no collective was found on more than one rank, so clocks are aligned by UTC stamps, which are off by milliseconds"
+_NO_MEMBERS = (
+    "no collective was found on more than one rank, so clocks are aligned by UTC stamps, which are off by milliseconds"
+)
 _MEMBERS = "members.parquet"
 _LEAST_STEP_NS = 1_000_000
 _LEAST_RATE = 0.01
@@ -71,7 +73,9 @@ def match_run(
         def table_of(rank: int) -> pa.Table:
             return read_parquet(file_of(rank), MATCHED_COLUMNS, ["evidence"])
 
-        timelines = Timelines([r.rank for r in run.ranks if r.rank not in doubted], table_of, names.texts, MOST_IN_MEMORY)
+        timelines = Timelines(
+            [r.rank for r in run.ranks if r.rank not in doubted], table_of, names.texts, MOST_IN_MEMORY
+        )
         return match(timelines, placing, ranks)
 
     def matched_best() -> Matching:
@@ -147,7 +151,9 @@ def _joined(run: Run, parts: Path, draft: Path, names: Names) -> tuple[Joined, N
     joined = join_ranks(run, parts, draft, names.texts)
     if joined.texts:
         more = intern(pa.array(sorted(joined.texts)))[1].select(["id", "value"])
-        write_quickly(distinct_names(pa.concat_tables([read_parquet(draft / NAMES, ["id", "value"]), more])), draft / NAMES)
+        write_quickly(
+            distinct_names(pa.concat_tables([read_parquet(draft / NAMES, ["id", "value"]), more])), draft / NAMES
+        )
     return joined, Names(lambda: [*run.name_files(), draft / NAMES])
 
 
@@ -244,7 +250,10 @@ def _reason(others: Floats, late: Floats) -> tuple[float, str] | None:
     step = step_of(others, late)
     if step is not None and abs(step[1]) >= _LEAST_STEP_NS:
         when = (step[0] - float(others[0])) / 1e9
-        return apart, f"its clock steps by {step[1] / 1e6:,.1f} ms against the others', {when:.3f} s after its first operation"
+        return (
+            apart,
+            f"its clock steps by {step[1] / 1e6:,.1f} ms against the others', {when:.3f} s after its first operation",
+        )
     rate = 1 + float(late[-1] - late[0]) / took
     if abs(rate - 1) < _LEAST_RATE:
         return None

@@ -69,7 +69,8 @@ _MODES = {"EXTEND": PREFILL, "DECODE": DECODE, "MIXED": MIXED}
 _WORD = r"(?:step|iter(?:ation)?|batch)"
 _KIND = r"(?:profiler|train(?:ing)?|global|outer|mini)?"
 _NUMBERED = re.compile(
-    rf"(?P<family>.*?(?:^|[^a-z]){_KIND}[ _-]?{_WORD}s?[ _#:=\[-]*)(?P<number>\d+)(?: ?(?:/|of) ?\d+|,\d+\)|\])?", re.IGNORECASE
+    rf"(?P<family>.*?(?:^|[^a-z]){_KIND}[ _-]?{_WORD}s?[ _#:=\[-]*)(?P<number>\d+)(?: ?(?:/|of) ?\d+|,\d+\)|\])?",
+    re.IGNORECASE,
 )
 """Common hand-written names: `step 12`, `iteration_12`, `Batch 12`, `step 12/100`, `iteration[12,16)`."""
 

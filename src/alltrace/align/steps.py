@@ -78,11 +78,17 @@ class RankSteps:
     starts: Int64  # of the host: of launches if found by kernels, or of kernels of which many launches are not known
     ends: Int64
     numbers: Int64 | None  # the program's own
-    device: Int64 = field(default_factory=lambda: np.empty((0, 2), np.int64))  # extents; the lowest integer without work
+    device: Int64 = field(
+        default_factory=lambda: np.empty((0, 2), np.int64)
+    )  # extents; the lowest integer without work
     took: Int64 = field(default_factory=_empty)  # from the end of the step before, or its own later start, to its end
     copied: Int64 = field(default_factory=_empty)  # bytes from the device to the host
-    computed: Int64 = field(default_factory=_empty)  # durations of the kernels and graphs it launched, but communication
-    saves: Flags = field(default_factory=lambda: np.empty(0, np.bool_))  # a range inside says that a checkpoint is written
+    computed: Int64 = field(
+        default_factory=_empty
+    )  # durations of the kernels and graphs it launched, but communication
+    saves: Flags = field(
+        default_factory=lambda: np.empty(0, np.bool_)
+    )  # a range inside says that a checkpoint is written
 
 
 def find_steps(run: Run, each: Iterable[RankSteps | None]) -> tuple[Any, tuple[str, ...]]:
@@ -93,7 +99,9 @@ def find_steps(run: Run, each: Iterable[RankSteps | None]) -> tuple[Any, tuple[s
         notes.append("no steps were found: no range names them, and the kernels do not repeat")
     elif len(steps) < len(run.ranks):
         without = sorted({r.rank for r in run.ranks} - {its.rank for its in steps})
-        notes.append(f"no steps were found on {len(without)} of {len(run.ranks)} ranks, the first of them rank {without[0]}")
+        notes.append(
+            f"no steps were found on {len(without)} of {len(run.ranks)} ranks, the first of them rank {without[0]}"
+        )
     numbers = _numbers(run, steps)
     return _table(steps, numbers, _kinds(steps, numbers)), tuple(notes)
 
@@ -129,7 +137,9 @@ def _took(found: RankSteps) -> Int64:
     return done - np.maximum(found.starts, reached)
 
 
-def _by_ranges(rank: Rank, work: _DeviceWork, ranges: Any, names: Sequence[str | None], codes: Int64) -> RankSteps | None:
+def _by_ranges(
+    rank: Rank, work: _DeviceWork, ranges: Any, names: Sequence[str | None], codes: Int64
+) -> RankSteps | None:
     """The steps that `ranges` name; their names are `names` by `codes`."""
     families: dict[str, dict[str, dict[int, int]]] = {}
     alone: set[str] = set()
@@ -245,7 +255,9 @@ def _launching(rank: Rank, families: list[_Family]) -> list[_Family]:
     """The ranges on threads that call CUDA, if any: a thread that loads data has ranges for batches too."""
     if len({f.thread for f in families}) < 2:
         return families
-    calling = {t for piece in file_pieces(rank, "api", ("thread",)) for t in piece.column("thread").unique().to_pylist()}
+    calling = {
+        t for piece in file_pieces(rank, "api", ("thread",)) for t in piece.column("thread").unique().to_pylist()
+    }
     return [f for f in families if f.thread in calling] or families
 
 
@@ -328,11 +340,15 @@ class _DeviceWork:
         count = sum(rank.record.rows.get(name, 0) for name in ("kernels", "copies", "graphs"))
         work = Growing(5, count)
         for name, more in (("kernels", ("kind",)), ("copies", ("bytes", "kind")), ("graphs", ())):
-            for table in file_pieces(rank, name, ("start", "end", "correlation", *(("process",) if self._several else ()), *more)):
+            for table in file_pieces(
+                rank, name, ("start", "end", "correlation", *(("process",) if self._several else ()), *more)
+            ):
                 start, end = (integers(table.column(c), _NONE) for c in ("start", "end"))
                 to_host, computing = np.zeros_like(start), end - start
                 if name == "copies":
-                    to_host = np.where(is_one_of(table.column("kind"), ("DtoH",)), integers(table.column("bytes"), 0), 0)
+                    to_host = np.where(
+                        is_one_of(table.column("kind"), ("DtoH",)), integers(table.column("bytes"), 0), 0
+                    )
                     computing = np.zeros_like(start)
                 elif name == "kernels":
                     computing = np.where(is_one_of(table.column("kind"), NOT_COMPUTE), 0, computing)
@@ -408,7 +424,10 @@ class _DeviceWork:
 
     def computed(self, starts: Int64, ends: Int64) -> Int64:
         """Summed durations of the kernels and graphs, without communication, that were launched in each interval, ns."""
-        return self._computing[np.searchsorted(self._launched, ends)] - self._computing[np.searchsorted(self._launched, starts)]
+        return (
+            self._computing[np.searchsorted(self._launched, ends)]
+            - self._computing[np.searchsorted(self._launched, starts)]
+        )
 
 
 def _saves(ranges: Any, names: Sequence[str | None], codes: Int64, starts: Int64, ends: Int64) -> Flags:

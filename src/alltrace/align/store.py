@@ -27,7 +27,17 @@ from alltrace.run.derived import derived, draft_of, place_of, remove
 from alltrace.run.json_files import write_json
 from alltrace.run.manifest import NAMES, plain, read_manifest, write_manifest
 from alltrace.run.names import Names
-from alltrace.run.overlay import ALIGN, FACTS, MEMBERS, STEPS, Overlay, collectives_file, find_overlay, rank_signature, signature
+from alltrace.run.overlay import (
+    ALIGN,
+    FACTS,
+    MEMBERS,
+    STEPS,
+    Overlay,
+    collectives_file,
+    find_overlay,
+    rank_signature,
+    signature,
+)
 from alltrace.run.parquet import write_quickly
 from alltrace.run.store import Run, SentRun
 from alltrace.run.verify import OPERATIONS
@@ -108,14 +118,18 @@ def _make(run: Run, jobs: int | None, progress: Callable[[int], None] | None, pl
     return overlay
 
 
-def _fill(run: Run, draft: Path, parts: Path, jobs: int | None, progress: Callable[[int], None] | None) -> dict[str, Any]:
+def _fill(
+    run: Run, draft: Path, parts: Path, jobs: int | None, progress: Callable[[int], None] | None
+) -> dict[str, Any]:
     """Write the tables of the alignment into `draft`, and each rank's part into `parts`; returns its facts."""
     reason = _nothing_to_match(run)
     if reason is None:
         alignment, each = _matched(run, draft, parts, jobs, progress)
     else:
         each = []
-        alignment = Alignment(signature(run.manifest), groups=(), clocks=(), stamp_errors_ns={}, unmatched={}, notes=(reason,))
+        alignment = Alignment(
+            signature(run.manifest), groups=(), clocks=(), stamp_errors_ns={}, unmatched={}, notes=(reason,)
+        )
         write_quickly(MEMBERS.arrow_schema().empty_table(), draft / "members.parquet")
     # steps may be found by collectives, so they see the run as aligned as it is by now
     files = checksums(draft, FACTS)
@@ -163,7 +177,11 @@ def _collect_all(
     from alltrace.align.run_matching import distinct_names
 
     remove_others(folder, run.manifest)
-    kept = {r.rank: part for r in run.ranks if (part := read_part(folder, r.rank, rank_signature(run.manifest, r))) is not None}
+    kept = {
+        r.rank: part
+        for r in run.ranks
+        if (part := read_part(folder, r.rank, rank_signature(run.manifest, r))) is not None
+    }
     todo = [r for r in run.ranks if r.rank not in kept]
     progress(len(kept))
     rows = sum(r.rows.get(t, 0) for r in todo for t in SOURCES)

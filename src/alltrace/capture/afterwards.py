@@ -68,7 +68,8 @@ class JobFolder:
                 )
             if stop(_LOOK_EVERY_S):
                 raise InputError(
-                    self.folder.parent, found=f"{seen} of {self._count} ranks saw it when the job was ended; nothing was run"
+                    self.folder.parent,
+                    found=f"{seen} of {self._count} ranks saw it when the job was ended; nothing was run",
                 )
 
     def done(self, lacking: str = "") -> None:
@@ -99,7 +100,12 @@ class JobFolder:
         """Wait for the other ranks, up to a time after the last one that was done; returns those that were not."""
         # `stop`: waits a number of seconds; returns whether this rank must end.
         missing, until = self.missing(), time.monotonic() + patience_s
-        while missing and time.monotonic() < until and not self.finished_by_another() and not stop(min(1.0, patience_s / 4)):
+        while (
+            missing
+            and time.monotonic() < until
+            and not self.finished_by_another()
+            and not stop(min(1.0, patience_s / 4))
+        ):
             now = self.missing()
             if now != missing:
                 missing, until = now, time.monotonic() + patience_s
@@ -242,7 +248,9 @@ class Afterwards:
         self.run = output / f"{job}.run" if named is None else Path(
             expand(named, "--run", plan.who, variables, request.job, folder=True)
         ).absolute()  # fmt: skip
-        self._folder = JobFolder(self.run.with_name(f".{self.run.name}.job"), plan.who.rank, self._selection.chosen(plan.who))
+        self._folder = JobFolder(
+            self.run.with_name(f".{self.run.name}.job"), plan.who.rank, self._selection.chosen(plan.who)
+        )
         self._environment = {
             **variables,
             **({"ALLTRACE_NSYS": plan.command[0]} if request.profiler == "nsys" and plan.command else {}),
@@ -285,7 +293,12 @@ class Afterwards:
                 if self._then.imports and not self._stopped:
                     self._command("imported", ["import", *map(str, reports), "--part", "-o", str(self.run)], keep)
                 if self._then.url is not None and not self._stopped:
-                    words = ["capture", "upload", *(["--scrub"] if self._then.scrub else []), *map(str, (*reports, *beside))]
+                    words = [
+                        "capture",
+                        "upload",
+                        *(["--scrub"] if self._then.scrub else []),
+                        *map(str, (*reports, *beside)),
+                    ]
                     self._command("copied", [*words, self._then.url], keep)
         self.leave("" if reports else "no report")
         if self._then.imports and not self._stopped:
@@ -305,7 +318,9 @@ class Afterwards:
         if missing:
             more = f" and {len(missing) - _LISTED} more" if len(missing) > _LISTED else ""
             ranks = ", ".join(missing[:_LISTED]) + more
-            self._say(f"the run lacks ranks that did not finish within {self._then.wait_s:g} s after the others: {ranks}")
+            self._say(
+                f"the run lacks ranks that did not finish within {self._then.wait_s:g} s after the others: {ranks}"
+            )
         # what it prints belongs into the log of the job
         if (
             self._command("finished", ["import", "--finish", "-o", str(self.run)], lambda: None, shown=True)

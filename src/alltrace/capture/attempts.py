@@ -17,7 +17,16 @@ from alltrace.capture.guard import Guard
 from alltrace.capture.identity import safe
 from alltrace.capture.nccl_log import nccl_log
 from alltrace.capture.once_per_node import first_to_say
-from alltrace.capture.plan import Plan, Request, arm, plan_rank, records_node, say_notes, torch_variables, window_variables
+from alltrace.capture.plan import (
+    Plan,
+    Request,
+    arm,
+    plan_rank,
+    records_node,
+    say_notes,
+    torch_variables,
+    window_variables,
+)
 from alltrace.capture.profilers.nsys import LeftOut, may_be_left_out
 from alltrace.capture.program_shell import BASH, ProgramShell
 from alltrace.capture.report_files import (
@@ -166,7 +175,9 @@ def _refused(request: Request, plan: Plan, private: Path, *, every: bool) -> lis
     complaint = _complaint(private)
     named = {o for o, words in may_be.items() if any(word in complaint for word in words)} - without
     reason = f"nsys says: {complaint}" if complaint else "nsys ended before the program started"
-    return [LeftOut(option, reason) for option in may_be if option in (named or (set(may_be) - without if every else ()))]
+    return [
+        LeftOut(option, reason) for option in may_be if option in (named or (set(may_be) - without if every else ()))
+    ]
 
 
 def _complaint(private: Path) -> str:
@@ -219,4 +230,6 @@ def _descriptors() -> tuple[int, int] | None:
 
 def _unstarted(outcome: Outcome, private: Path) -> str:
     complaint = _complaint(private)
-    return f"the profiler ended with {outcome.code} before the program started" + (f" ({complaint})" if complaint else "")
+    return f"the profiler ended with {outcome.code} before the program started" + (
+        f" ({complaint})" if complaint else ""
+    )

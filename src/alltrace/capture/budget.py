@@ -53,7 +53,9 @@ def plan_job(job: Job) -> list[Line]:
         raise UsageError(f"--ranks {job.ranks} is not a multiple of --per-node {job.per_node}; give another --per-node")
     most = job.seconds * _MOST_BYTES / (report_bytes(job) * job.ranks)
     planned = job._replace(seconds=min(job.seconds, max(1.0, math.floor(most))))
-    shorter = "" if planned == job else f"; {job.seconds:g} s of all ranks would be {_size(report_bytes(job) * job.ranks)}"
+    shorter = (
+        "" if planned == job else f"; {job.seconds:g} s of all ranks would be {_size(report_bytes(job) * job.ranks)}"
+    )
     report, tasks = report_bytes(planned), min(job.per_node, job.ranks)
     launches = planned.seconds * planned.launches_per_s * planned.ranks
     by = " --profiler torch" if job.profiler == "torch" else ""
@@ -68,7 +70,9 @@ def plan_job(job: Job) -> list[Line]:
         Line("a report", f"about {_size(report)}, at {planned.launches_per_s:,.0f} launches a second"),
         Line("all reports", f"about {_size(report * planned.ranks)}, on a file system that all nodes share"),
         Line("each node", f"{_size(2 * report * tasks)} in a local TMPDIR or --tmp until reports are made"),
-        Line("import", f"about {_time(launches * _events(planned) * IMPORT_S)} of CPU, shared by all processors (--jobs)"),
+        Line(
+            "import", f"about {_time(launches * _events(planned) * IMPORT_S)} of CPU, shared by all processors (--jobs)"
+        ),
         Line("afterwards", "alltrace import reports/ -o run"),
         Line("", "alltrace diagnose run"),
         Line("", "alltrace report run -o run.html"),

@@ -51,4 +51,6 @@ def find_reports(report: Path) -> Found:
         names = []
     mine = [p for p in names if p.name == report.name or NUMBERED.sub("", p.name[: -len(ending)]) == stem]
     faults = [(p, report_fault(p)) for p in mine]
-    return Found(tuple(p for p, fault in faults if fault is None), tuple((p, fault) for p, fault in faults if fault is not None))
+    return Found(
+        tuple(p for p, fault in faults if fault is None), tuple((p, fault) for p, fault in faults if fault is not None)
+    )

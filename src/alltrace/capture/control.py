@@ -54,11 +54,16 @@ def request_window(folder: str, steps: int) -> None:
     # Raises `OSError`: the folder cannot be written.
     path = os.path.join(folder, REQUEST)  # noqa: PTH118  pathlib would be a further import
     before = read_control(path)
-    write_control(path, {"id": (0 if before is None else before["id"]) + 1, "steps": steps, "ranks": None, "lead_s": 3.0})
+    write_control(
+        path, {"id": (0 if before is None else before["id"]) + 1, "steps": steps, "ranks": None, "lead_s": 3.0}
+    )
 
 
 def holds(spans: object, rank: int) -> bool:
     """Whether a rank is among `spans`, pairs of the first and the last rank; None holds all."""
     if not isinstance(spans, list):
         return spans is None
-    return any(isinstance(s, list) and len(s) == 2 and all(isinstance(n, int) for n in s) and s[0] <= rank <= s[1] for s in spans)
+    return any(
+        isinstance(s, list) and len(s) == 2 and all(isinstance(n, int) for n in s) and s[0] <= rank <= s[1]
+        for s in spans
+    )

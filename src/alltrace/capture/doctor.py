@@ -71,7 +71,9 @@ def _importer(tool: Tool) -> Finding:
     try:
         return Finding("importer", "ok", f"QdstrmImporter at {find_importer(tool.path)}")
     except UsageError as error:
-        return Finding("importer", "limited", str(error), "install all of Nsight Systems, or mount all of it into the container")
+        return Finding(
+            "importer", "limited", str(error), "install all of Nsight Systems, or mount all of it into the container"
+        )
 
 
 def _nccl_trace() -> Iterator[Finding]:
@@ -83,9 +85,13 @@ def _nccl_trace() -> Iterator[Finding]:
     reason = lacks_nccl_trace(tool, os.environ)
     if reason is None:
         version = nccl_version(os.environ)
-        yield Finding("NCCL trace", "ok", f"{tool.label} traces NCCL{f' {version}' if version else ', from version 2.28'}")
+        yield Finding(
+            "NCCL trace", "ok", f"{tool.label} traces NCCL{f' {version}' if version else ', from version 2.28'}"
+        )
     else:
-        fix = "use Nsight Systems 2025.6 and NCCL 2.28 or newer, or import the job's NCCL logs (capture exec --nccl-log)"
+        fix = (
+            "use Nsight Systems 2025.6 and NCCL 2.28 or newer, or import the job's NCCL logs (capture exec --nccl-log)"
+        )
         yield Finding("NCCL trace", "limited", reason, fix)
 
 
@@ -93,7 +99,10 @@ def _driver(root: Path) -> Iterator[Finding]:
     version = _read(root / "proc/driver/nvidia/version")
     if version is None:
         yield Finding(
-            "driver", "limited", "no NVIDIA driver is loaded here", "run it on a node with GPUs, or give the container --gpus all"
+            "driver",
+            "limited",
+            "no NVIDIA driver is loaded here",
+            "run it on a node with GPUs, or give the container --gpus all",
         )
         return
     yield Finding("driver", "ok", version.splitlines()[0])
@@ -101,7 +110,10 @@ def _driver(root: Path) -> Iterator[Finding]:
     if "RmProfilingAdminOnly: 1" in params and not _may(root, _CAP_SYS_ADMIN):
         fix = "set the kernel module option NVreg_RestrictProfilingToAdminUsers=0, or give the container CAP_SYS_ADMIN"
         yield Finding(
-            "counters", "limited", "only administrators may read the GPUs' counters, so ncu and --gpu-metrics do not work", fix
+            "counters",
+            "limited",
+            "only administrators may read the GPUs' counters, so ncu and --gpu-metrics do not work",
+            fix,
         )
     else:
         yield Finding("counters", "ok", "the GPUs' counters can be read")
@@ -116,7 +128,9 @@ def _permissions(root: Path) -> Iterator[Finding]:
         return
     allowed = level <= 2 or _may(root, _CAP_SYS_ADMIN) or _may(root, _CAP_PERFMON)
     fix = (
-        "" if allowed else "sysctl kernel.perf_event_paranoid=2, or CAP_PERFMON or CAP_SYS_ADMIN for the container, or no --sample"
+        ""
+        if allowed
+        else "sysctl kernel.perf_event_paranoid=2, or CAP_PERFMON or CAP_SYS_ADMIN for the container, or no --sample"
     )
     yield Finding("CPU samples", "ok" if allowed else "limited", f"perf_event_paranoid is {level}", fix)
 
@@ -155,7 +169,10 @@ def _clock() -> Iterator[Finding]:
     state = _adjtimex()
     if state is None:
         yield Finding(
-            "clock", "limited", "cannot determine whether the clock is synchronised", "see chronyc tracking or timedatectl"
+            "clock",
+            "limited",
+            "cannot determine whether the clock is synchronised",
+            "see chronyc tracking or timedatectl",
         )
         return
     code, status, error_us = state
@@ -165,7 +182,10 @@ def _clock() -> Iterator[Finding]:
     elif error_us > _MOST_ERROR_US:
         fault = f"the clock may be wrong by {error_us / 1000:.0f} ms"
         yield Finding(
-            "clock", "limited", fault, "configure a nearer server for chronyd or ntpd; alltrace aligns hosts by their collectives"
+            "clock",
+            "limited",
+            fault,
+            "configure a nearer server for chronyd or ntpd; alltrace aligns hosts by their collectives",
         )
     else:
         yield Finding("clock", "ok", f"synchronised, at most {error_us / 1000:.1f} ms off")
@@ -225,7 +245,10 @@ def _temporary(root: Path) -> Iterator[Finding]:
         yield Finding("TMPDIR", "limited", f"{folder} is on {kind}, which all nodes share", fix)
     elif free < _ROOM:
         yield Finding(
-            "TMPDIR", "limited", f"{folder} has {free >> 20} MiB free; a raw capture stays there until it becomes a report", fix
+            "TMPDIR",
+            "limited",
+            f"{folder} has {free >> 20} MiB free; a raw capture stays there until it becomes a report",
+            fix,
         )
     else:
         yield Finding("TMPDIR", "ok", f"{folder}, {free >> 30} GiB free")
@@ -236,7 +259,10 @@ def _nvtx() -> Iterator[Finding]:
         version = metadata.version("nvtx")
     except metadata.PackageNotFoundError:
         yield Finding(
-            "nvtx", "limited", "the package nvtx is not installed here", "pip install 'nvtx<=0.2.11' for `annotate` without PyTorch"
+            "nvtx",
+            "limited",
+            "the package nvtx is not installed here",
+            "pip install 'nvtx<=0.2.11' for `annotate` without PyTorch",
         )
         return
     numbers = [int(n) if n.isdecimal() else 0 for n in version.split(".")[:3]]

@@ -28,7 +28,9 @@ _FATAL = {
 }
 
 
-def run_rank(request: Request, program: Sequence[str], environment: Mapping[str, str], say: Callable[[str], None]) -> int:
+def run_rank(
+    request: Request, program: Sequence[str], environment: Mapping[str, str], say: Callable[[str], None]
+) -> int:
     """Run the program as this rank, profiled or plainly; a plain one replaces this process and does not return."""
     # The program's exit code; 4 if `strict` is set, the program succeeded and its report is missing. If a signal ended
     # the program, it ends this process, too.
@@ -38,7 +40,9 @@ def run_rank(request: Request, program: Sequence[str], environment: Mapping[str,
         say(f"{program[0]}: {'it cannot be executed' if exists else 'there is no such program'}; nothing was run")
         return _NOT_EXECUTABLE if exists else _NOT_FOUND
     if request.nsys.steps is not None and _NCCL_TEST.fullmatch(Path(program[0]).name):
-        raise UsageError(f"{program[0]} is one of nccl-tests, which have no steps; give --delay and --duration instead of --steps")
+        raise UsageError(
+            f"{program[0]} is one of nccl-tests, which have no steps; give --delay and --duration instead of --steps"
+        )
     variables = dict(environment)
     if _RAYLET in environment:
         from alltrace.capture.ray_actors import ray_variables
@@ -78,7 +82,9 @@ def _die(number: int) -> NoReturn:
     """End by the signal that ended the program: launchers of MPI then end the other ranks, and not for an exit code."""
     import resource
 
-    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))  # it would be one of the wrapper
+    resource.setrlimit(
+        resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1])
+    )  # it would be one of the wrapper
     sys.stderr.flush()
     if number not in (signal.SIGKILL, signal.SIGSTOP):
         signal.signal(number, signal.SIG_DFL)
@@ -87,7 +93,9 @@ def _die(number: int) -> NoReturn:
     os._exit(128 + number)
 
 
-def _unprofiled(request: Request, program: Sequence[str], variables: dict[str, str], say: Callable[[str], None]) -> NoReturn:
+def _unprofiled(
+    request: Request, program: Sequence[str], variables: dict[str, str], say: Callable[[str], None]
+) -> NoReturn:
     """Become the program, if no profiler is put around it."""
     try:
         plan = plan_rank(request, variables, os.uname().nodename)

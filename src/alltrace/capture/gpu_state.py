@@ -31,7 +31,9 @@ def gpu_words(state: GpuState) -> str:
     parts = [f"its GPU has Xid {state.xid}"] if state.xid else []
     reasons = dict.fromkeys(words for bit, words in _REASONS.items() if state.throttle & ~_HARMLESS & bit)
     if reasons:
-        parts.append(f"its GPU runs at {state.clock_mhz:,} of {state.most_mhz:,} MHz, held back by {' and '.join(reasons)}")
+        parts.append(
+            f"its GPU runs at {state.clock_mhz:,} of {state.most_mhz:,} MHz, held back by {' and '.join(reasons)}"
+        )
     return ", ".join(parts)
 
 

@@ -34,9 +34,7 @@ def find_identity(environment: Mapping[str, str], host: str) -> Identity:
     restart = _restart(environment)
     job = _job(environment, restart)
     if not present:
-        note = (
-            "no launcher variables are set, so this process is rank 0 of 1; start it under srun, mpiexec, torchrun, jsrun or flux"
-        )
+        note = "no launcher variables are set, so this process is rank 0 of 1; start it under srun, mpiexec, torchrun, jsrun or flux"
         return Identity(None, 0, 0, 1, 1, 0, job, host, (note,), restart)
     won = present[0]
     notes = [
@@ -45,7 +43,9 @@ def find_identity(environment: Mapping[str, str], host: str) -> Identity:
         if other.rank != won.rank or (other.world_size is not None and won.world_size not in (None, other.world_size))
     ]
     if won.world_size is not None and won.rank >= won.world_size:
-        notes.append(f"{won.launcher} says rank {won.rank} in a world of {won.world_size}, which is impossible; the rank is used")
+        notes.append(
+            f"{won.launcher} says rank {won.rank} in a world of {won.world_size}, which is impossible; the rank is used"
+        )
     return won._replace(job=job, host=host, notes=tuple(notes), restart=restart)
 
 

@@ -58,7 +58,9 @@ class _Range:
             self._open.append(made)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         while self._open:
             self._open.pop().__exit__(kind, error, trace)
 
@@ -88,7 +90,9 @@ def trace_func(function: Function, *, name: str | None = None) -> Function: ...
 def trace_func(function: None = None, *, name: str | None = None) -> Callable[[Function], Function]: ...
 
 
-def trace_func(function: Function | None = None, *, name: str | None = None) -> Function | Callable[[Function], Function]:
+def trace_func(
+    function: Function | None = None, *, name: str | None = None
+) -> Function | Callable[[Function], Function]:
     """Decorates a function with a range that has its qualified name, or `name`; as `@trace_func` or `@trace_func(name=...)`."""
     if function is None:
         return functools.partial(_named, name)
@@ -113,7 +117,13 @@ def _decorated(function: Function, name: str) -> Function:
 def note_rank() -> None:
     """Report this rank's number to the wrapper, if only the program knows it: a Ray actor that got its rank in a call."""
     folder, size = os.environ.get("TMPDIR"), os.environ.get("WORLD_SIZE", "0")
-    if RAY_NUMBER in os.environ and MARK in os.environ and folder and os.environ.get("RANK", "").isdecimal() and size.isdecimal():
+    if (
+        RAY_NUMBER in os.environ
+        and MARK in os.environ
+        and folder
+        and os.environ.get("RANK", "").isdecimal()
+        and size.isdecimal()
+    ):
         with suppress(OSError), open(os.path.join(folder, RANK_FILE), "w", encoding="ascii") as file:  # noqa: PTH118, PTH123
             file.write(f"{os.environ['RANK']} {size}\n")
 
@@ -154,7 +164,9 @@ class Profile(Protocol):
         """Start."""
         ...
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool | None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
         """Stop."""
         ...
 

@@ -60,12 +60,18 @@ def name_steps(
     spans = None if ranks is None else [list(s) for s in ranks]
     here = [rank for rank in seen(control)[0] if holds(spans, rank)]
     if not here:
-        raise InputError(control, found="none of the chosen ranks is on a node that sees it", advice="ask on their nodes")
+        raise InputError(
+            control, found="none of the chosen ranks is on a node that sees it", advice="ask on their nodes"
+        )
     number = _written(control, WINDOW, {"first": first, "end": first + steps, "ranks": spans, "answer": True})
     until = time.monotonic() + wait_s
     while True:
         replies = {rank: read_control(str(control / f"{HEARD_RANK}{rank}")) for rank in here}
-        heard = {rank: one["at"] for rank, one in replies.items() if one and one["id"] >= number and isinstance(one.get("at"), int)}
+        heard = {
+            rank: one["at"]
+            for rank, one in replies.items()
+            if one and one["id"] >= number and isinstance(one.get("at"), int)
+        }
         if len(heard) == len(here) or time.monotonic() > until:
             break
         time.sleep(_LOOK_EVERY_S)

@@ -176,10 +176,14 @@ def check_recorded(values: Mapping[str, Any], label: Callable[[Option], str]) ->
     for option in OPTIONS:
         if option.only_with and profiler not in option.only_with and values[option.name] != option.default:
             names = " and ".join(option.only_with)
-            raise UsageError(f"{label(option)} works with {names}, and {label(BY_NAME['profiler'])} is {profiler}; leave it out")
+            raise UsageError(
+                f"{label(option)} works with {names}, and {label(BY_NAME['profiler'])} is {profiler}; leave it out"
+            )
     if profiler == "ncu" and values["capture_range"] not in (None, "cuda"):
         label_of_range, switches = label(BY_NAME["capture_range"]), label(BY_NAME["profiler_arg"])
-        raise UsageError(f"ncu supports only {label_of_range} cuda; for NVTX ranges give {switches}=--nvtx-include=NAME/")
+        raise UsageError(
+            f"ncu supports only {label_of_range} cuda; for NVTX ranges give {switches}=--nvtx-include=NAME/"
+        )
 
 
 def make_request(values: Mapping[str, Any], kernels: Callable[[], str] | None = None) -> Request:
@@ -221,7 +225,9 @@ def _then(values: Mapping[str, Any]) -> Then:
     profiler = values["profiler"]
     actions = [["import"]] * values["imports"] + values["then"]
     urls = [words[1] for words in actions if len(words) == 2 and words[0] == "upload"]
-    odd = next((w for w in actions if w not in (["import"], ["diagnose"]) and not (len(w) == 2 and w[0] == "upload")), None)
+    odd = next(
+        (w for w in actions if w not in (["import"], ["diagnose"]) and not (len(w) == 2 and w[0] == "upload")), None
+    )
     if odd is not None:
         raise UsageError(f"--then is {' '.join(odd)!r}; expected import, diagnose, or upload URL")
     if len(urls) > 1:
@@ -237,7 +243,9 @@ def _then(values: Mapping[str, Any]) -> Then:
         if values[name] != BY_NAME[name].default and not present:
             raise UsageError(f"{BY_NAME[name].flag} needs {needed}, which was not given")
     if profiler == "ncu" and imports:
-        raise UsageError("--then import works with nsys and torch, and --profiler is ncu; `alltrace ncu` reads its reports")
+        raise UsageError(
+            "--then import works with nsys and torch, and --profiler is ncu; `alltrace ncu` reads its reports"
+        )
     if profiler != "nsys" and values["scrub"]:
         raise UsageError(f"--scrub works with nsys, and --profiler is {profiler}; leave it out")
     if urls:

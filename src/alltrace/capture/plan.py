@@ -118,7 +118,9 @@ def plan_rank(request: Request, environment: Mapping[str, str], host: str, left_
             options = options._replace(kernels=request.kernels())
         peers = request.selection.chosen(who)
         if peers != 1 and options.lockstep is None:
-            notes.append("several ranks replay kernels independently, which hangs if a chosen kernel waits for another rank")
+            notes.append(
+                "several ranks replay kernels independently, which hangs if a chosen kernel waits for another rank"
+            )
         command = ncu_command(ask_ncu(path), report, options, force=request.force, peers=peers)
     else:
         drops = request.on_error == "drop"
@@ -172,7 +174,9 @@ def say_notes(request: Request, plan: Plan, say: Callable[[str], None]) -> None:
 def window_variables(request: Request, plan: Plan, environment: Mapping[str, str]) -> dict[str, str]:
     """The variables that `alltrace.instrument.steps` finds; none if no steps are named, and the rank is not armed."""
     steps, who = request.nsys.steps, plan.who
-    variables = {STEPS_BY: request.nsys.begun_by} if request.profiler == "nsys" and (steps or request.nsys.armed) else {}
+    variables = (
+        {STEPS_BY: request.nsys.begun_by} if request.profiler == "nsys" and (steps or request.nsys.armed) else {}
+    )
     if steps is not None:
         variables[STEPS] = f"{steps[0]}:{steps[1]}"
     if request.nsys.armed:
@@ -226,6 +230,10 @@ def arm(request: Request, plan: Plan, variables: Mapping[str, str]) -> None:
             with (folder / name).open("w" if LEADS in variables else "a"):
                 pass
         (folder / f"{HEARD_RANK}{plan.who.rank}").unlink(missing_ok=True)
-        (folder / f"{ARMED_RANK}{plan.who.rank}").write_text(f"{request.selection.chosen(plan.who) or 0}\n", encoding="ascii")
+        (folder / f"{ARMED_RANK}{plan.who.rank}").write_text(
+            f"{request.selection.chosen(plan.who) or 0}\n", encoding="ascii"
+        )
     except OSError as error:
-        raise InputError(folder, found=f"it cannot be created ({error.strerror})", advice="give another --output") from error
+        raise InputError(
+            folder, found=f"it cannot be created ({error.strerror})", advice="give another --output"
+        ) from error

@@ -20,9 +20,7 @@ _UNBLOCK = (
     "os.execvp(sys.argv[2], sys.argv[2:])"
 )
 # the program prints where the wrapper does; a profiler may have closed the descriptors, and then the wrapper's are opened
-_RESTORED = (
-    "if {{ true >&{0}; }} 2>/dev/null; then exec >&{0} 2>&{1} {0}>&- {1}>&-; else exec >>/proc/{2}/fd/{0} 2>>/proc/{2}/fd/{1}; fi; "
-)
+_RESTORED = "if {{ true >&{0}; }} 2>/dev/null; then exec >&{0} 2>&{1} {0}>&- {1}>&-; else exec >>/proc/{2}/fd/{0} 2>>/proc/{2}/fd/{1}; fi; "
 _POLL_S = 0.01
 _SETTLES_S = 0.5
 REVOKED = "shell"

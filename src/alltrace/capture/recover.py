@@ -13,7 +13,12 @@ from alltrace.capture.variables import REPORT_FILE
 from alltrace.trace.errors import InputError, UsageError
 
 _LIMIT_S = 3600
-_PLACES = ("../host-linux-*/QdstrmImporter", "../Host-*/QdstrmImporter", "../../host-linux-*/QdstrmImporter", "QdstrmImporter")
+_PLACES = (
+    "../host-linux-*/QdstrmImporter",
+    "../Host-*/QdstrmImporter",
+    "../../host-linux-*/QdstrmImporter",
+    "QdstrmImporter",
+)
 
 
 @dataclass(frozen=True)
@@ -29,7 +34,9 @@ def find_importer(nsys: Path) -> Path:
     beside = nsys.resolve().parent
     importer = next((p for place in _PLACES for p in sorted(beside.glob(place)) if os.access(p, os.X_OK)), None)
     if importer is None:
-        raise UsageError(f"QdstrmImporter was not found next to {nsys}; install the full Nsight Systems, not only its command line")
+        raise UsageError(
+            f"QdstrmImporter was not found next to {nsys}; install the full Nsight Systems, not only its command line"
+        )
     return importer
 
 
@@ -45,8 +52,12 @@ def recover(folder: Path, nsys: Path, output: Path | None = None) -> list[Recove
         try:
             output.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise InputError(output, found=f"it cannot be created ({error.strerror})", advice="give another --output") from error
-    return [_recover(path, _target(path, output), importer) for path in sorted(folder.rglob("*.qdstrm")) if path.is_file()]
+            raise InputError(
+                output, found=f"it cannot be created ({error.strerror})", advice="give another --output"
+            ) from error
+    return [
+        _recover(path, _target(path, output), importer) for path in sorted(folder.rglob("*.qdstrm")) if path.is_file()
+    ]
 
 
 def _target(raw: Path, output: Path | None) -> Path:
@@ -79,7 +90,9 @@ def _recover(raw: Path, report: Path, importer: Path) -> Recovered:
             timeout=_LIMIT_S,
             check=False,
         )
-        fault = report_fault(part) if done.returncode == 0 else "it is incomplete: the recording was killed before it ended"
+        fault = (
+            report_fault(part) if done.returncode == 0 else "it is incomplete: the recording was killed before it ended"
+        )
         if fault is None:
             part.rename(report)
             return Recovered(raw, report, None)

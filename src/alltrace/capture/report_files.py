@@ -62,7 +62,9 @@ def remove_older(report: Path) -> None:
             path.unlink(missing_ok=True)
         except OSError as error:
             raise InputError(
-                path, found=f"the older report cannot be removed ({error.strerror})", advice="give another --output or --job"
+                path,
+                found=f"the older report cannot be removed ({error.strerror})",
+                advice="give another --output or --job",
             ) from error
 
 
@@ -82,7 +84,9 @@ def name_windows(report: Path, private: Path) -> None:
                 report.with_name(numbered).rename(report.with_name(name))
 
 
-def name_by_rank(request: Request, plan: Plan, report: Path, private: Path, variables: Mapping[str, str]) -> tuple[Plan, Path]:
+def name_by_rank(
+    request: Request, plan: Plan, report: Path, private: Path, variables: Mapping[str, str]
+) -> tuple[Plan, Path]:
     """Name the reports of a worker of Ray by the rank that its program has said it is; the plan and the report as they then are."""
     try:
         rank, size = map(int, (private / RANK_FILE).read_text(encoding="ascii").split())
@@ -100,14 +104,18 @@ def name_by_rank(request: Request, plan: Plan, report: Path, private: Path, vari
     return plan._replace(who=who), report.with_name(becomes + ending)
 
 
-def account(request: Request, report: Path, private: Path, me: str, problems: list[str], say: Callable[[str], None]) -> bool:
+def account(
+    request: Request, report: Path, private: Path, me: str, problems: list[str], say: Callable[[str], None]
+) -> bool:
     """Say what there is and what is missing, tidy up; whether the report is missing."""
     reports = find_reports(report)
     problems += [f"{path.name}: {fault}" for path, fault in reports.faults]
     # not rglob, which fails if the profiler removes a folder meanwhile
     left = sorted(Path(at, n) for at, _, names in os.walk(private) for n in names if n.endswith(_RAW))
     # without its importer, nsys leaves what it recorded in place of the report
-    left += sorted(p for p in report.parent.glob(f"{escape(report.name.removesuffix(report.suffix))}*.qdstrm") if p.is_file())
+    left += sorted(
+        p for p in report.parent.glob(f"{escape(report.name.removesuffix(report.suffix))}*.qdstrm") if p.is_file()
+    )
     if request.nsys.armed and not (reports.whole or reports.faults or problems or (private / WINDOWS_FILE).exists()):
         if request.verbose:
             say(f"{me}: no window was requested, so there is no report")
@@ -120,7 +128,9 @@ def account(request: Request, report: Path, private: Path, me: str, problems: li
             problems.append(f"the recording never started, because the program did not reach {began}{advice}")
         problems += [why for folder in (report.parent, private) if (why := full(folder)) is not None]
         for path in left:
-            command = shlex.join(["alltrace", "capture", "recover", str(private if path.is_relative_to(private) else path.parent)])
+            command = shlex.join(
+                ["alltrace", "capture", "recover", str(private if path.is_relative_to(private) else path.parent)]
+            )
             problems.append(f"a raw capture was left at {path}; `{command}` may save it")
         say(f"{me}: no complete report {report}" + "".join(f"; {printable(p)}" for p in problems))
         if not any(path.is_relative_to(private) for path in left):

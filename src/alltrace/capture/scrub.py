@@ -36,7 +36,11 @@ _HOLDERS = ("ProcessStreams", "ANALYSIS_FILE")
 REPORTS = (".nsys-rep", ".qdrep")
 _EXPORT_LIMIT_S = 3600
 _PID_BITS = 24  # of a global thread id, below which is the thread
-_ANY_PROCESS = ("PROCESSES", "ThreadNames", "SCHED_EVENTS")  # also describe processes that have nothing to do with the job
+_ANY_PROCESS = (
+    "PROCESSES",
+    "ThreadNames",
+    "SCHED_EVENTS",
+)  # also describe processes that have nothing to do with the job
 _NVTX_TEXTS = (34, 59, 60, 70, 71)  # marks and ranges; domains and categories keep their names
 _NCCL = "NCCL"
 
@@ -104,7 +108,9 @@ def scrub(
         try:
             shutil.copyfile(source, part)
         except OSError as error:
-            raise InputError(target, found=f"it cannot be written ({error.strerror})", advice="give another --output") from error
+            raise InputError(
+                target, found=f"it cannot be written ({error.strerror})", advice="give another --output"
+            ) from error
         with closing(sqlite3.connect(part)) as database:
             database.text_factory = _text
             database.execute("PRAGMA secure_delete = ON")
@@ -127,12 +133,16 @@ def export_report(report: Path, nsys: Path, folder: Path) -> Path:
     command = [str(nsys), "export", "--type=sqlite", "--force-overwrite=true", f"--output={target}"]
     command += [*payload_switches(nsys), str(report.resolve())]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False, timeout=_EXPORT_LIMIT_S)
+        done = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", check=False, timeout=_EXPORT_LIMIT_S
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise InputError(report, found=f"{nsys} cannot export it ({error})") from error
     if done.returncode or not target.is_file():
         message = " ".join((done.stderr or done.stdout).split())[:300]
-        raise InputError(report, found=f"{nsys} cannot export it ({message})", advice="export it with the version that wrote it")
+        raise InputError(
+            report, found=f"{nsys} cannot export it ({message})", advice="export it with the version that wrote it"
+        )
     return target
 
 
@@ -145,7 +155,9 @@ def _clean(database: sqlite3.Connection, *, drop_texts: bool, keep_payloads: boo
     names: set[str] = set()
     words = streams = 0
     if "TARGET_INFO_SYSTEM_ENV" in tables:
-        rows = database.execute("SELECT rowid, value FROM TARGET_INFO_SYSTEM_ENV WHERE name LIKE '%Environment%'").fetchall()
+        rows = database.execute(
+            "SELECT rowid, value FROM TARGET_INFO_SYSTEM_ENV WHERE name LIKE '%Environment%'"
+        ).fetchall()
         for row, value in rows:
             assignments = _rank_assignments(str(value or ""), names, "[;\n\0]")
             database.execute("UPDATE TARGET_INFO_SYSTEM_ENV SET value = ? WHERE rowid = ?", (assignments, row))
@@ -181,7 +193,9 @@ def _replace(database: sqlite3.Connection, words: Callable[[str], str]) -> None:
         for _, column, kind, *_ in database.execute(f'PRAGMA table_info("{table}")').fetchall():
             if kind.upper() in ("", "TEXT"):
                 texts = database.execute(f'SELECT rowid, "{column}" FROM "{table}" WHERE typeof("{column}") = \'text\'')
-                changed = [(new.encode("utf-8", "surrogateescape"), row) for row, text in texts if (new := words(text)) != text]
+                changed = [
+                    (new.encode("utf-8", "surrogateescape"), row) for row, text in texts if (new := words(text)) != text
+                ]
                 database.executemany(f'UPDATE "{table}" SET "{column}" = CAST(? AS TEXT) WHERE rowid = ?', changed)
 
 
@@ -200,7 +214,9 @@ def _clean_processes(database: sqlite3.Connection, tables: set[str]) -> int:
     for table, column in (("PROCESSES", "globalPid"), ("ThreadNames", "globalTid")):
         if table not in tables or column not in _columns(database, table):
             continue
-        rows = database.execute(f'SELECT rowid, "{column}" FROM {table} WHERE typeof("{column}") = \'integer\'').fetchall()
+        rows = database.execute(
+            f'SELECT rowid, "{column}" FROM {table} WHERE typeof("{column}") = \'integer\''
+        ).fetchall()
         others = [(row,) for row, number in rows if number >> _PID_BITS not in active]
         if table == "PROCESSES":
             emptied = len(others)
@@ -213,7 +229,9 @@ def _clean_processes(database: sqlite3.Connection, tables: set[str]) -> int:
 def _text_of_event(database: sqlite3.Connection, tables: set[str]) -> str:
     """The expression for the text of a row of `NVTX_EVENTS`."""
     there = set(_columns(database, "NVTX_EVENTS"))
-    registered = "(SELECT value FROM StringIds WHERE id = textId)" if "textId" in there and "StringIds" in tables else "NULL"
+    registered = (
+        "(SELECT value FROM StringIds WHERE id = textId)" if "textId" in there and "StringIds" in tables else "NULL"
+    )
     return f"coalesce(text, {registered})" if "text" in there else registered
 
 
@@ -233,8 +251,12 @@ def _drop_texts(database: sqlite3.Connection, tables: set[str]) -> int:
         return 0
     text = _text_of_event(database, tables)
     chosen = f"eventType IN ({', '.join(map(str, _NVTX_TEXTS))})"
-    chosen += f" AND NOT coalesce({_of_nccl(database, tables)}, FALSE)"  # collectives are known by what NCCL calls its ranges
-    distinct = [value for (value,) in database.execute(f"SELECT DISTINCT {text} FROM NVTX_EVENTS WHERE {chosen}") if value]
+    chosen += (
+        f" AND NOT coalesce({_of_nccl(database, tables)}, FALSE)"  # collectives are known by what NCCL calls its ranges
+    )
+    distinct = [
+        value for (value,) in database.execute(f"SELECT DISTINCT {text} FROM NVTX_EVENTS WHERE {chosen}") if value
+    ]
     names = {value: f"range {number}" for number, value in enumerate(sorted(distinct), 1)}
     database.create_function("instead_of", 1, lambda value: names.get(value, value), deterministic=True)
     changes = [f"text = instead_of({text})", *(["textId = NULL"] if "textId" in there else [])]
@@ -258,7 +280,9 @@ def _clean_strings(database: sqlite3.Connection) -> int:
         database.execute(f"INSERT OR IGNORE INTO referred {there}")
     for holder in _HOLDERS:
         if {"filenameId"} & set(_columns(database, holder)):
-            database.execute(f'INSERT OR IGNORE INTO referred SELECT filenameId FROM "{holder}" WHERE filenameId IS NOT NULL')
+            database.execute(
+                f'INSERT OR IGNORE INTO referred SELECT filenameId FROM "{holder}" WHERE filenameId IS NOT NULL'
+            )
     rest = "value != '' AND id NOT IN (SELECT id FROM referred)"
     (count,) = database.execute(f"SELECT count(*) FROM StringIds WHERE {rest}").fetchone()
     database.execute(f"UPDATE StringIds SET value = '' WHERE {rest}")

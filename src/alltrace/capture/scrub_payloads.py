@@ -49,7 +49,9 @@ def clean_payloads(database: sqlite3.Connection, tables: Collection[str], of_ncc
     database.create_function("nccl_binary", 2, lambda domain, data: data if _schema(domain, data) in schemas else None)
     text = "jsonText"
     if "jsonTextId" in there and "StringIds" in tables:
-        text = f"coalesce({text}, (SELECT value FROM StringIds WHERE id = jsonTextId))" if "jsonText" in there else "NULL"
+        text = (
+            f"coalesce({text}, (SELECT value FROM StringIds WHERE id = jsonTextId))" if "jsonText" in there else "NULL"
+        )
     if "jsonText" in there:
         new_values["jsonText"] = f"CASE WHEN {of_nccl} THEN nccl_fields({text}) END"
     if {"binaryData", "domainId"} <= there:

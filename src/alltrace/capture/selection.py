@@ -88,7 +88,9 @@ def fill_in(switch: str, who: Identity, environment: Mapping[str, str]) -> str:
 
     def value(match: re.Match[str]) -> str:
         if not environment.get(match[1]):
-            raise UsageError(f"--profiler-arg {switch!r} uses {match[0]}, and {match[1]} is not set for rank {who.rank}; export it")
+            raise UsageError(
+                f"--profiler-arg {switch!r} uses {match[0]}, and {match[1]} is not set for rank {who.rank}; export it"
+            )
         return environment[match[1]]
 
     return _VARIABLE.sub(value, switch)
@@ -109,7 +111,9 @@ def report_name(template: str, who: Identity, environment: Mapping[str, str], jo
     """The name of a rank's report, from `--name`; by default with the rank's role, if it has one."""
     if template == NAME and environment.get(ROLE):
         template = _NAME_WITH_ROLE
-    if RAY_NUMBER in environment and "RANK" not in environment:  # the rank may become known later, and is another worker's number
+    if (
+        RAY_NUMBER in environment and "RANK" not in environment
+    ):  # the rank may become known later, and is another worker's number
         other = template.replace("rank{rank}", "worker{rank}")
         template = other if other != template else f"{template}_worker{{rank}}"
     return expand(template, "--name", who, environment, job)
@@ -146,7 +150,9 @@ def expand(
             if field not in fields:
                 raise UsageError.unknown(f"field in {option}", field, fields)
             if fields[field] is None:
-                raise UsageError(f"{option} {template!r} uses {{{field}}}, which {who.launcher} does not set; leave it out")
+                raise UsageError(
+                    f"{option} {template!r} uses {{{field}}}, which {who.launcher} does not set; leave it out"
+                )
             return str(fields[field])
         if letter in ("h", "p", "%"):
             return {"h": who.host, "p": str(os.getpid()), "%": "%"}[letter]

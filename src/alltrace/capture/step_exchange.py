@@ -110,7 +110,9 @@ class Exchange:
 
     def _exchanged(self, store: Store, mine: RankTimes) -> str:
         """Send a row, and read all on the first rank; returns why that failed, or an empty text."""
-        part = f"{self._prefix}/{mine.exchange % 2}"  # a rank that is ahead must not write over what is still to be read
+        part = (
+            f"{self._prefix}/{mine.exchange % 2}"  # a rank that is ahead must not write over what is still to be read
+        )
         store.set(f"{part}/{self._rank}", mine.packed())
         counter = f"{self._prefix}/count/{mine.exchange}"
         count = store.add(counter, 1)

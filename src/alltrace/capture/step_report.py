@@ -73,7 +73,9 @@ class DeviceSteps:
                 self._free.append(before)
                 before = event
             flags = BY_DEVICE | (INCOMPLETE if self._lost else 0)
-            yield self._times.put(number, begin_ns, [times_ns.get(n, 0) for n in range(max(times_ns) + 1)], 0, last, flags)
+            yield self._times.put(
+                number, begin_ns, [times_ns.get(n, 0) for n in range(max(times_ns) + 1)], 0, last, flags
+            )
             self._lost = 0
         step, begin_ns, last = self._times.step, self._times.begin_ns, self._times.last
         marks = self._times.end_stamped()
@@ -149,7 +151,11 @@ class step_report:  # noqa: N801  used as `with step_report(every=50) as report`
         self._times = StepTimes(every)
         self._begin(at)
         self._exchange = Exchange(
-            self._who.rank, self._who.world_size or 1, (lambda: store) if store is not None else job_store, self._judged, self._say
+            self._who.rank,
+            self._who.world_size or 1,
+            (lambda: store) if store is not None else job_store,
+            self._judged,
+            self._say,
         )
         folder = record or os.environ.get(RECORD)
         self._record = None
@@ -162,7 +168,9 @@ class step_report:  # noqa: N801  used as `with step_report(every=50) as report`
         self._begin(self._times.step)  # the script may use the GPU by now
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         """The last steps are too few to compare, and other ranks may have ended; the record keeps them."""
         for hook in self._hooks:
             hook.remove()

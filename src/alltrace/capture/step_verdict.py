@@ -71,7 +71,12 @@ def unpacked(row: bytes) -> RankTimes | None:
 
 
 def times_of(
-    columns: Sequence[array[float]], names: Sequence[str], waits: frozenset[str], first: int, exchange: int, gpu: GpuState
+    columns: Sequence[array[float]],
+    names: Sequence[str],
+    waits: frozenset[str],
+    first: int,
+    exchange: int,
+    gpu: GpuState,
 ) -> RankTimes:
     """What a rank sends, from the times of its last steps in each phase, in s."""
     order = sorted(range(len(columns)), key=names.__getitem__)
@@ -173,9 +178,13 @@ def describe(
         parts.append(
             f"no rank of {len(rows)} is slow, and less than {100 * verdict.least_share:.1f} % of a step more would not be seen"
         )
-    place = max(range(len(rows)), key=lambda rank: sum(t for n, t in enumerate(rows[rank].slowest_s) if phases[n] not in waits))
+    place = max(
+        range(len(rows)), key=lambda rank: sum(t for n, t in enumerate(rows[rank].slowest_s) if phases[n] not in waits)
+    )
     times = rows[place].slowest_s
-    went = ", ".join(f"{phase} {_ms(t)}" for phase, t in sorted(zip(phases, times, strict=True), key=lambda pair: -pair[1]))
+    went = ", ".join(
+        f"{phase} {_ms(t)}" for phase, t in sorted(zip(phases, times, strict=True), key=lambda pair: -pair[1])
+    )
     parts.append(f"slowest step {rows[place].slowest}: {_ms(sum(times))} ms on rank {place}: {went}")
     return "; ".join(parts)
 

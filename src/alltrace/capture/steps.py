@@ -79,7 +79,9 @@ class steps:  # noqa: N801  used as `with steps(70, 75) as window`
             self._begin()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._finish()
         self._names = False
         if self._running:

@@ -41,7 +41,9 @@ class Store(Protocol):
 def store_at(url: str) -> Store:
     scheme, colon, rest = url.partition("://")
     if not colon:
-        raise UsageError(f"{url!r} is not a URL; expected such as s3://bucket/folder, https://host/folder or file:///folder")
+        raise UsageError(
+            f"{url!r} is not a URL; expected such as s3://bucket/folder, https://host/folder or file:///folder"
+        )
     if scheme == "file":
         return FolderStore(Path(urllib.parse.unquote(rest)))
     if scheme in ("http", "https"):

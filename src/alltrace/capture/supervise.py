@@ -29,7 +29,16 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from alltrace.capture.guard import PASSED_ON, Guard
-from alltrace.capture.processes import become_subreaper, children, descendants, end_children, reap, send, started_at, words
+from alltrace.capture.processes import (
+    become_subreaper,
+    children,
+    descendants,
+    end_children,
+    reap,
+    send,
+    started_at,
+    words,
+)
 from alltrace.capture.program_shell import ProgramShell
 
 _IGNORED_BY_PYTHON = [signal.SIGPIPE, signal.SIGXFSZ]
@@ -50,7 +59,9 @@ class Manners(NamedTuple):
 
 MANNERS = {
     # its front end handles SIGQUIT as it does SIGTERM
-    "nsys": Manners(frozenset(PASSED_ON - {signal.SIGQUIT, signal.SIGCONT}), signal.SIGQUIT, ("stop", "--session=profile-{}")),
+    "nsys": Manners(
+        frozenset(PASSED_ON - {signal.SIGQUIT, signal.SIGCONT}), signal.SIGQUIT, ("stop", "--session=profile-{}")
+    ),
     "ncu": Manners(),
     "torch": Manners(),
 }
@@ -254,7 +265,12 @@ def supervise(
     blocked = {*guard.mask, *manners.held}
     with _Ends() as ends:
         profiler = os.posix_spawn(
-            command[0], list(command), dict(environment), file_actions=files, setsigmask=blocked, setsigdef=_IGNORED_BY_PYTHON
+            command[0],
+            list(command),
+            dict(environment),
+            file_actions=files,
+            setsigmask=blocked,
+            setsigdef=_IGNORED_BY_PYTHON,
         )
         stop = partial(_stop, [command[0], *(word.format(profiler) for word in manners.stops_by)], environment, blocked)
         state = _Supervision(profiler, program_shell, manners, guard, patience, stop)
@@ -266,7 +282,9 @@ def supervise(
                 break
         ended = os.waitstatus_to_exitcode(state.statuses[profiler])
         notes = [f"the profiler was ended by {_name(-ended)}"] if ended < 0 and not state.orphaned else []
-        alone = program_shell.shell() in state.statuses and not state.asked_profiler  # else the program was to run on without it
+        alone = (
+            program_shell.shell() in state.statuses and not state.asked_profiler
+        )  # else the program was to run on without it
         if state.orphaned or (started and alone):
             notes.append("a part of the profiler was ended before the program")
         if ended < 0 and state.abandoned_at is None:
@@ -295,7 +313,12 @@ def _stop(command: Sequence[str], environment: Mapping[str, str], blocked: Colle
     nowhere = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in range(3)]
     with suppress(OSError):  # else its report comes when the program has ended
         os.posix_spawn(
-            command[0], list(command), dict(environment), file_actions=nowhere, setsigmask=blocked, setsigdef=_IGNORED_BY_PYTHON
+            command[0],
+            list(command),
+            dict(environment),
+            file_actions=nowhere,
+            setsigmask=blocked,
+            setsigdef=_IGNORED_BY_PYTHON,
         )
 
 

@@ -51,10 +51,14 @@ def histogram(columns: Columns, chart: Chart) -> Drawing:
     names = tuple(f"{e / d:g} {u}".strip() for e, (d, u) in zip(edges.tolist(), divisors, strict=True))
     if begin.unit in ("bytes", "B") and any(edges) and not np.any(edges[edges >= 1000] % 1024):
         names = tuple(size(e) for e in edges.tolist())
-    what = label(begin).removeprefix("from").strip() or ("size" if begin.unit in ("bytes", "B", "MB") else begin.unit or "")
+    what = label(begin).removeprefix("from").strip() or (
+        "size" if begin.unit in ("bytes", "B", "MB") else begin.unit or ""
+    )
     across = Axis(f"{what}, from", names)
     sums = _sums(columns, chart, at, len(edges), np.isfinite(begins))
-    return _of_series(columns, chart, across, np.arange(len(edges)), sums, columns.column(chart.y[0]).unit or "", classes=True)
+    return _of_series(
+        columns, chart, across, np.arange(len(edges)), sums, columns.column(chart.y[0]).unit or "", classes=True
+    )
 
 
 def boxes(columns: Columns, chart: Chart) -> Drawing:
@@ -77,7 +81,9 @@ def boxes(columns: Columns, chart: Chart) -> Drawing:
         notes=tuple(names),
     )
     up = Axis(columns.title(chart.y, unit), log=chart.log_y, unit=unit)
-    return Drawing("", Axis(label(columns.column(chart.x)), tuple(names)), up, (series,), lying=_lie(names), notes=notes)
+    return Drawing(
+        "", Axis(label(columns.column(chart.x)), tuple(names)), up, (series,), lying=_lie(names), notes=notes
+    )
 
 
 def _named(columns: Columns, chart: Chart, keep: NDArray[Any]) -> list[str]:

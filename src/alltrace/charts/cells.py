@@ -75,7 +75,9 @@ def number_form(column: Any, field: Any) -> NumberForm | None:
     return NumberForm(*column_scale(unit, [float(v) for v in column.to_pylist() if v is not None]))
 
 
-def read_cells(column: Any, field: Any, form: NumberForm | None, gpus: Mapping[str, str] = MappingProxyType({})) -> list[str]:
+def read_cells(
+    column: Any, field: Any, form: NumberForm | None, gpus: Mapping[str, str] = MappingProxyType({})
+) -> list[str]:
     """The cells of a column in readable form."""
     # `form`: How its numbers are written (see `number_form`). `gpus`: Short names of devices.
     import pyarrow as pa

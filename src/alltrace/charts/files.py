@@ -30,7 +30,9 @@ def check_picture(path: Path) -> None:
     """Check that a chart can be written to `path`, before the work is done."""
     # Raises `UsageError`: the name ends in no known format, or matplotlib is not installed.
     if path.suffix.lower().lstrip(".") not in FORMATS or path.is_dir():
-        raise UsageError(f"--picture is {printable(str(path))!r}; expected the name of a file that ends in .png or .svg")
+        raise UsageError(
+            f"--picture is {printable(str(path))!r}; expected the name of a file that ends in .png or .svg"
+        )
     if find_spec("matplotlib") is None:
         raise UsageError("--picture needs matplotlib, which is not installed; pip install 'alltrace[pictures]'")
 
@@ -209,7 +211,9 @@ def _scales(drawing: Drawing, axes: Any, across: Any, up: Any) -> None:
                 continue
             # within a decade or two there may be no power of ten to label
             if low > 0 and high < _FEW_DECADES * low:
-                axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 3.0, 5.0)) if high > 3 * low else MaxNLocator(_MOST_TICKS))
+                axis.set_major_locator(
+                    LogLocator(subs=(1.0, 2.0, 3.0, 5.0)) if high > 3 * low else MaxNLocator(_MOST_TICKS)
+                )
         elif spec.whole and spec.labels is None:
             axis.set_major_locator(MaxNLocator(_MOST_TICKS, integer=True))
     if drawing.x.labels is not None:

@@ -26,7 +26,9 @@ def answer_html(answer: Answer, zero_ns: int = 0) -> str:
         fragment = None if places is None else places.fragment(row)
         cells = {column.name: _safe(cell(row[column.name], column)) for column in answer.columns}
         if places is not None and fragment is not None:
-            cells[places.start] = f'<a href="{_safe(PAGE + fragment)}" target="_blank" rel="noreferrer">{cells[places.start]}</a>'
+            cells[places.start] = (
+                f'<a href="{_safe(PAGE + fragment)}" target="_blank" rel="noreferrer">{cells[places.start]}</a>'
+            )
         body += f"<tr>{''.join(f'<td>{text}</td>' for text in cells.values())}</tr>"
     left = answer.table.num_rows - len(shown)
     more = [f"{left} more rows"] if left else []

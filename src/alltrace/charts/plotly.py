@@ -76,7 +76,11 @@ def _axis(axis: Axis) -> dict[str, Any]:
     settings: dict[str, Any] = {"title": {"text": escaped(axis.title)}, "type": "log" if axis.log else "linear"}
     if axis.labels is not None:
         many = len(axis.labels) > _MANY_LABELS
-        settings |= {"tickmode": "array", "tickvals": list(range(len(axis.labels))), "ticktext": [escaped(t) for t in axis.labels]}
+        settings |= {
+            "tickmode": "array",
+            "tickvals": list(range(len(axis.labels))),
+            "ticktext": [escaped(t) for t in axis.labels],
+        }
         settings |= {"showgrid": False, "zeroline": False, "range": [-0.5, max(len(axis.labels), 1) - 0.5]}
         if many:
             settings["tickfont"] = {"size": 8}
@@ -110,7 +114,11 @@ def _named(series: Series) -> dict[str, Any]:
 
 def _bars(series: Series, drawing: Drawing) -> dict[str, Any]:
     unit = f" {drawing.y.unit}" if drawing.y.unit else ""
-    places = [drawing.x.labels[int(x)] for x in series.x] if drawing.x.labels else [f"{drawing.x.title} {x:g}" for x in series.x]
+    places = (
+        [drawing.x.labels[int(x)] for x in series.x]
+        if drawing.x.labels
+        else [f"{drawing.x.title} {x:g}" for x in series.x]
+    )
     lying = drawing.lying
     return _named(series) | {
         "type": "bar",

@@ -27,14 +27,18 @@ def lines(columns: Columns, chart: Chart) -> Drawing:
     (x,), across = _axis(columns, (chart.x,), log=chart.log_x)
     values, up = _axis(columns, chart.y, log=chart.log_y)
     if chart.group is None:
-        series = [_line(label(columns.column(y)), x, v, n) for n, (y, v) in enumerate(zip(chart.y, values, strict=True))]
+        series = [
+            _line(label(columns.column(y)), x, v, n) for n, (y, v) in enumerate(zip(chart.y, values, strict=True))
+        ]
         return Drawing("", across, up, tuple(_unnamed(series)))
     of, names = columns.coded(chart.group)
     word = label(columns.column(chart.group))
     if len(names) <= MOST_LINES:
         series = [_line(_called(word, g), x[of == i], values[0][of == i], i) for i, g in enumerate(names)]
         return Drawing("", across, up, tuple(_unnamed(series)))
-    return Drawing("", across, up, tuple(_band(x, values[0], of, names, word)), notes=(f"{len(names)} lines as a band",))
+    return Drawing(
+        "", across, up, tuple(_band(x, values[0], of, names, word)), notes=(f"{len(names)} lines as a band",)
+    )
 
 
 def scatter(columns: Columns, chart: Chart) -> Drawing:
@@ -47,7 +51,9 @@ def scatter(columns: Columns, chart: Chart) -> Drawing:
     at, notes = _thinned(x, y, of, at, chart)
     words = _notes(columns, chart, at)
     if shade is not None:
-        points = Series("", "points", _numbers(x[at]), _numbers(y[at]), color("", 0), shade=_numbers(shade[at]), notes=tuple(words))
+        points = Series(
+            "", "points", _numbers(x[at]), _numbers(y[at]), color("", 0), shade=_numbers(shade[at]), notes=tuple(words)
+        )
         return Drawing("", across, up, (points,), shade=label(columns.column(chart.group or chart.x)), notes=notes)
     return Drawing("", across, up, tuple(_unnamed(_clouds(x[at], y[at], of[at], names, words))), notes=notes)
 
@@ -144,7 +150,9 @@ def _band(x: NDArray[Any], y: NDArray[Any], of: NDArray[Any], names: list[str], 
     """The band between the lowest and the highest line, between the quartiles, the median, and the outlying lines."""
     there = np.isfinite(x) & np.isfinite(y)
     places, at = np.unique(x[there], return_inverse=True)
-    quantiles = np.array([np.quantile(y[there][at == i], (0, 0.25, 0.5, 0.75, 1)) for i in range(len(places))]).reshape(-1, 5)
+    quantiles = np.array([np.quantile(y[there][at == i], (0, 0.25, 0.5, 0.75, 1)) for i in range(len(places))]).reshape(
+        -1, 5
+    )
     across, (least, first, median, third, greatest) = _numbers(places), (_numbers(quantiles[:, q]) for q in range(5))
     blue = color("compute", 0)
     series = [
@@ -189,7 +197,8 @@ def _thinned(
     if len(at) <= _THIN_FROM:
         return at, ()
     cells = [
-        _cells(np.log(v[at]) if log else v[at], n) for v, log, n in zip((x, y), (chart.log_x, chart.log_y), _GRID, strict=True)
+        _cells(np.log(v[at]) if log else v[at], n)
+        for v, log, n in zip((x, y), (chart.log_x, chart.log_y), _GRID, strict=True)
     ]
     key = (of[at] * _GRID[0] + cells[0]) * _GRID[1] + cells[1]
     _, first = np.unique(key, return_index=True)

@@ -48,7 +48,9 @@ def to_text(answer: Answer, table: Any, cut: int = 0, form: TableForm = PLAIN) -
     grid.take(columns := grid.cells(table))
     lines = grid.lines()
     shown = [*lines.head(), *lines.of(columns, whole=True)] if columns else []
-    verdict = [] if answer.verdict is None else [*textwrap.wrap(printable(answer.verdict), max(form.width, _NAME_WIDTH)), ""]
+    verdict = (
+        [] if answer.verdict is None else [*textwrap.wrap(printable(answer.verdict), max(form.width, _NAME_WIDTH)), ""]
+    )
     lists = _lists(answer, form)
     above, below = (lists, []) if verdict else ([], lists)  # lists stand by the verdict that they explain
     return "\n".join([*verdict, *above, *shown, *below, *_below(answer, cut, form, lines.dropped)]) + "\n"
@@ -72,7 +74,9 @@ def streamed_text(answer: Answer, stream: RowStream, form: TableForm = PLAIN) ->
             yield "".join(f"{line}\n" for line in lines.head())
             with pa.ipc.open_stream(file) as reader:
                 for batch in reader:
-                    yield "".join(f"{line}\n" for line in lines.of([column.to_pylist() for column in batch.columns], whole=False))
+                    yield "".join(
+                        f"{line}\n" for line in lines.of([column.to_pylist() for column in batch.columns], whole=False)
+                    )
     except OSError as error:
         raise InputError(
             tempfile.gettempdir(),
@@ -108,7 +112,9 @@ def _below(answer: Answer, cut: int, form: TableForm, dropped: Sequence[str]) ->
     if cut:
         lines.append(f"... {cut} more rows; --limit shows more or fewer")
     if answer.further:
-        counts = ((name, t.table.num_rows if t.stream is None else t.stream.head(0)[1]) for name, t in answer.further.items())
+        counts = (
+            (name, t.table.num_rows if t.stream is None else t.stream.head(0)[1]) for name, t in answer.further.items()
+        )
         others = (f"{name} ({count:,} rows)" for name, count in counts)
         lines += ["", *_wrapped(f"more tables, for --table: {', '.join(others)}", form)]
     if answer.notes:

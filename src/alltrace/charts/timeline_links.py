@@ -13,7 +13,17 @@ PAGE = "http://127.0.0.1:8765/"
 """Where a report or notebook expects the page, which `alltrace ui RUN --port 8765` serves there."""
 
 _STARTS = (
-    *("start", "device start", "api start", "projected start", "kernel start", "range start", "orig start", "time", "peak at"),
+    *(
+        "start",
+        "device start",
+        "api start",
+        "projected start",
+        "kernel start",
+        "range start",
+        "orig start",
+        "time",
+        "peak at",
+    ),
 )
 _ENDS = ("end", "device end", "range end")
 _LENGTHS = ("duration", "projected duration", "length", "span")
@@ -48,7 +58,9 @@ def places_of(columns: Iterable[Column], zero_ns: int = 0) -> Places | None:
     """Where the rows of an answer are on the timeline; None if no row has a time."""
     # `columns`: the answer's columns. `zero_ns`: see `Places`.
     names = {_plain(c.name): c.name for c in reversed(list(columns)) if c.unit in ("ns", None)}
-    start, end, length, rank = (next((names[w] for w in words if w in names), None) for words in (_STARTS, _ENDS, _LENGTHS, _RANKS))
+    start, end, length, rank = (
+        next((names[w] for w in words if w in names), None) for words in (_STARTS, _ENDS, _LENGTHS, _RANKS)
+    )
     return None if start is None else Places(start, end, length, rank, zero_ns)
 
 

@@ -96,7 +96,9 @@ def sizes(values: Iterable[float]) -> tuple[tuple[float, str], ...]:
     # multiples of ten are where the prefix changes, so that they are among the marks
     places = range(low - low % step, high + 1 + (-high % step), step)
     return tuple(
-        (float(2**e), f"{2 ** (e % 10)} {_BINARY[min(e // 10, len(_BINARY) - 1)]}") for e in places if e // 10 < len(_BINARY)
+        (float(2**e), f"{2 ** (e % 10)} {_BINARY[min(e // 10, len(_BINARY) - 1)]}")
+        for e in places
+        if e // 10 < len(_BINARY)
     )
 
 

@@ -34,11 +34,17 @@ if TYPE_CHECKING:
     from alltrace.recipes.base import Answer, Question
 
 
-def _parser(recipes: Sequence[Question], name: str, description: str, output: str, arguments: Sequence[str]) -> tuple[Parser, Any]:
+def _parser(
+    recipes: Sequence[Question], name: str, description: str, output: str, arguments: Sequence[str]
+) -> tuple[Parser, Any]:
     """A parser with the run, what the questions share, and a group for the output; `output` ends the example."""
     command = f"alltrace recipe {name}"
-    parser = Parser(prog=command, description=description, example=f"{command} ./reports/ {output}", arguments=arguments)
-    parser.add_argument("run", nargs="+", metavar="RUN", help="a run directory; or reports, folders of reports, patterns or URLs")
+    parser = Parser(
+        prog=command, description=description, example=f"{command} ./reports/ {output}", arguments=arguments
+    )
+    parser.add_argument(
+        "run", nargs="+", metavar="RUN", help="a run directory; or reports, folders of reports, patterns or URLs"
+    )
     add_import_options(parser)
     group = parser.add_argument_group("the questions")
     add_rank_option(group)
@@ -52,18 +58,23 @@ def _parser(recipes: Sequence[Question], name: str, description: str, output: st
     return parser, parser.add_argument_group("output")
 
 
-def _replies(recipes: Sequence[Question], run: OpenRun, args: argparse.Namespace, *, stream: bool) -> Iterator[tuple[int, Reply]]:
+def _replies(
+    recipes: Sequence[Question], run: OpenRun, args: argparse.Namespace, *, stream: bool
+) -> Iterator[tuple[int, Reply]]:
     """The number of each recipe and its answer, with the options among `args` that are required or filter rows."""
     values = {k: v for k, v in vars(args).items() if v is not None}
     filters = {o.name for o in (*FILTERS, PROJECTED)}
     # --name applies to recipes that require a name, not to those with an optional one
     questions = [
-        (r, {o.name: values[o.name] for o in r.options if o.name in values and (o.required or o.name in filters)}) for r in recipes
+        (r, {o.name: values[o.name] for o in r.options if o.name in values and (o.required or o.name in filters)})
+        for r in recipes
     ]
     ranks = parse_ranks(args.ranks)
     with stages(len(run.ranks) if ranks is None else len(ranks)) as advance_of:
         progress, aligning = advance_of("asking"), advance_of(ALIGNING)
-        yield from each_reply(run, questions, ranks=ranks, jobs=args.jobs, progress=progress, aligning=aligning, stream=stream)
+        yield from each_reply(
+            run, questions, ranks=ranks, jobs=args.jobs, progress=progress, aligning=aligning, stream=stream
+        )
 
 
 def ask_all_and_write(arguments: Sequence[str]) -> int:
@@ -83,7 +94,10 @@ def ask_all_and_write(arguments: Sequence[str]) -> int:
         help="the folder to write to, or a URL such as s3://bucket/prefix",
     )
     output.add_argument(
-        "--format", choices=("parquet", "csv", "json", "md"), default="parquet", help="format of the tables; default: parquet"
+        "--format",
+        choices=("parquet", "csv", "json", "md"),
+        default="parquet",
+        help="format of the tables; default: parquet",
     )
     parser.add_last()
     args = parser.parse_args(arguments)
@@ -132,9 +146,14 @@ def _written(folder: Folder, reply: Reply, facts: Mapping[str, int]) -> _Done:
 def ask_several_and_write(recipes: Sequence[Question], name: str, arguments: Sequence[str]) -> int:
     text = "Ask several recipes of one run, which is read once for all of them. Options are those that they need or filter by."
     parser, output = _parser(recipes, name, text, "--format json", arguments)
-    output.add_argument("--format", choices=FORMATS, default="table", help="default: table; csv and parquet need a folder")
     output.add_argument(
-        "-o", "--output", metavar="PLACE", help="the file to write to; for csv and parquet a folder, with a file for each recipe"
+        "--format", choices=FORMATS, default="table", help="default: table; csv and parquet need a folder"
+    )
+    output.add_argument(
+        "-o",
+        "--output",
+        metavar="PLACE",
+        help="the file to write to; for csv and parquet a folder, with a file for each recipe",
     )
     parser.add_last()
     args = parser.parse_args(arguments)
@@ -144,7 +163,9 @@ def ask_several_and_write(recipes: Sequence[Question], name: str, arguments: Seq
             raise UsageError(f"--format {args.format} of several recipes is several files; give -o FOLDER")
         folder = Folder(args.output, (args.format,))
     elif args.output is not None and Path(args.output).is_dir():
-        raise UsageError(f"-o is {printable(args.output)!r}, a folder; expected the name of a file, or --format csv or parquet")
+        raise UsageError(
+            f"-o is {printable(args.output)!r}, a folder; expected the name of a file, or --format csv or parquet"
+        )
     given_filters(vars(args))
     run = open_from(args)
     replies = dict(_replies(recipes, run, args, stream=False))
@@ -158,7 +179,11 @@ def ask_several_and_write(recipes: Sequence[Question], name: str, arguments: Seq
     ]
     if folder is None:
         form = (PLAIN if args.output is not None else console_form())._replace(gpus=gpu_names(run.ranks))
-        pieces = _in_json(answers, run.facts(), failed) if args.format == "json" else _in_text(answers, args.format == "md", form)
+        pieces = (
+            _in_json(answers, run.facts(), failed)
+            if args.format == "json"
+            else _in_text(answers, args.format == "md", form)
+        )
         emit(pieces, None if args.output is None else Path(args.output))
     else:
         for recipe, answer in answers:
@@ -168,9 +193,13 @@ def ask_several_and_write(recipes: Sequence[Question], name: str, arguments: Seq
     return EXIT_DONE
 
 
-def _in_json(answers: Sequence[tuple[str, Answer]], facts: Mapping[str, int], failed: Mapping[str, str]) -> Iterator[str]:
+def _in_json(
+    answers: Sequence[tuple[str, Answer]], facts: Mapping[str, int], failed: Mapping[str, str]
+) -> Iterator[str]:
     envelopes = ",\n".join(to_json(recipe, answer, answer.table, facts).rstrip() for recipe, answer in answers)
-    skipped = json.dumps([{"recipe": recipe, "why": printable(why)} for recipe, why in failed.items()], ensure_ascii=False)
+    skipped = json.dumps(
+        [{"recipe": recipe, "why": printable(why)} for recipe, why in failed.items()], ensure_ascii=False
+    )
     yield f'{{"alltrace": {ENVELOPE_VERSION}, "verb": "recipe", "answers": [\n{envelopes}\n],\n"skipped": {skipped}}}\n'
 
 
@@ -192,7 +221,9 @@ def chosen_recipes(wanted: str, where: str) -> list[Question]:
 
 def _index(replies: Sequence[_Done], facts: Mapping[str, int]) -> dict[str, Any]:
     recipes = [
-        {"recipe": r.recipe.name, "tables": r.files, "notes": [printable(n) for n in r.notes]} for r in replies if r.skipped is None
+        {"recipe": r.recipe.name, "tables": r.files, "notes": [printable(n) for n in r.notes]}
+        for r in replies
+        if r.skipped is None
     ]
     skipped = [{"recipe": r.recipe.name, "why": printable(r.skipped)} for r in replies if r.skipped is not None]
     return {"alltrace": 1, "run": dict(facts), "recipes": recipes, "skipped": skipped}
@@ -203,7 +234,9 @@ def _page(replies: Sequence[_Done], facts: Mapping[str, int]) -> str:
     lines = ["# All recipes", "", f"{ranks} on {hosts}, {devices}.", ""]
     lines += ["| recipe | table | rows | file |", "|---|---|---:|---|"]
     for reply in replies:
-        lines += [f"| {reply.recipe.name} | {f['table']} | {f['rows']:,} | [{f['file']}]({f['file']}) |" for f in reply.files]
+        lines += [
+            f"| {reply.recipe.name} | {f['table']} | {f['rows']:,} | [{f['file']}]({f['file']}) |" for f in reply.files
+        ]
     for reply in replies:
         if reply.skipped is None:
             lines += ["", f"## {reply.recipe.name}", "", summary(reply.recipe)]

@@ -19,7 +19,9 @@ def file_or_output(text: str) -> Path | None:
 def place(text: str) -> Path:
     """An argument that names a file or folder to write; standard output is not accepted."""
     if text == "-":
-        raise argparse.ArgumentTypeError("it is '-', but this output cannot go to standard output; expected a file name")
+        raise argparse.ArgumentTypeError(
+            "it is '-', but this output cannot go to standard output; expected a file name"
+        )
     return Path(text)
 
 

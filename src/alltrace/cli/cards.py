@@ -104,7 +104,9 @@ def _bars(times: StepTimes, width: int) -> Iterator[str]:
     longest = [max(times.times_ns[at : at + group]) for at in range(0, len(times.times_ns), group)]
     low, high = min(longest), max(longest)
     at, margin = times.marked // group, " " * (_INDENT + _LABEL)
-    yield f"{'':<{_INDENT}}{'by step':<{_LABEL}}" + "".join(_BLOCKS[7 * (t - low) // max(high - low, 1)] for t in longest)
+    yield f"{'':<{_INDENT}}{'by step':<{_LABEL}}" + "".join(
+        _BLOCKS[7 * (t - low) // max(high - low, 1)] for t in longest
+    )
     after, before = f"^ {times.words}", f"{times.words} ^"
     if at + len(after) <= width:
         yield f"{margin}{'':<{at}}{after}"

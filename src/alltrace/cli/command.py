@@ -70,7 +70,10 @@ class Parser(argparse.ArgumentParser):
         self.arguments_given = arguments
         self.reads_reports = False
         super().__init__(
-            **options, epilog=f"example:\n  {example}", formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+            **options,
+            epilog=f"example:\n  {example}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
         )
 
     def add_last(self) -> None:
@@ -79,7 +82,9 @@ class Parser(argparse.ArgumentParser):
             return
         hidden = {} if "--help-all" in self.arguments_given else {"help": argparse.SUPPRESS}
         _add_reading(self.add_argument_group("reading reports"), hidden)
-        self.add_argument("--help-all", action="help", help="also show the options for reading reports, processes and clusters")
+        self.add_argument(
+            "--help-all", action="help", help="also show the options for reading reports, processes and clusters"
+        )
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message}; `{self.prog} --help` shows the usage")
@@ -130,7 +135,9 @@ def listed(entries: Iterable[tuple[str, str]], width: int = 22) -> Iterator[str]
     """The lines of names and what they mean, within 80 columns."""
     for name, meaning in entries:
         head = f"  {name:<{width}}  "
-        yield from textwrap.wrap(meaning, 79, initial_indent=head, subsequent_indent=" " * len(head), break_on_hyphens=False)
+        yield from textwrap.wrap(
+            meaning, 79, initial_indent=head, subsequent_indent=" " * len(head), break_on_hyphens=False
+        )
 
 
 def add_answer_options(

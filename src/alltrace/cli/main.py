@@ -45,7 +45,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         _drop_output()
         if error.errno == errno.EBADF and not error.filename:
-            print("alltrace: standard output is closed; write the answer to a file with -o, or open it", file=sys.stderr)  # noqa: T201
+            print(
+                "alltrace: standard output is closed; write the answer to a file with -o, or open it", file=sys.stderr
+            )  # noqa: T201
             return EXIT_INPUT
         what = printable(f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror or error))
         print(f"alltrace: {what}; check the disk, the permissions and the limits, then run it again", file=sys.stderr)  # noqa: T201
@@ -149,7 +151,10 @@ def _overview() -> argparse.ArgumentParser:
     from alltrace.cli.command import listed
     from alltrace.cli.registry import SHELVES
 
-    shelves = ["\n".join([f"{shelf}:", *listed(((v.name, v.help) for v in verbs), width=13)]) for shelf, verbs in SHELVES.items()]
+    shelves = [
+        "\n".join([f"{shelf}:", *listed(((v.name, v.help) for v in verbs), width=13)])
+        for shelf, verbs in SHELVES.items()
+    ]
     verbs = "\n\n".join(shelves)
     parser = argparse.ArgumentParser(
         prog="alltrace",

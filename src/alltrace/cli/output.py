@@ -40,9 +40,13 @@ def check_output(args: argparse.Namespace) -> None:
     # that is not a file.
     check_csv_safe(args, [args.format])
     if args.wide and args.format != "table":
-        raise UsageError(f"--wide works with tables, and the format is {args.format}; leave it out or add --format table")
+        raise UsageError(
+            f"--wide works with tables, and the format is {args.format}; leave it out or add --format table"
+        )
     if args.units == "auto" and args.format not in ("table", "cards"):
-        raise UsageError(f"--units auto works with tables, and --format {args.format} has plain numbers; leave out --units")
+        raise UsageError(
+            f"--units auto works with tables, and --format {args.format} has plain numbers; leave out --units"
+        )
     if args.units == "ns" and args.format == "cards":
         raise UsageError("--units ns works with tables, and the format is cards; add --format table")
     if args.format == "parquet" and args.output is None:
@@ -70,7 +74,11 @@ def check_drawable(what: str, chart: Chart | None, args: argparse.Namespace) -> 
 
 
 def write_answer(
-    verb: str, answer: Answer, facts: Mapping[str, int], args: argparse.Namespace, gpus: Mapping[str, str] = MappingProxyType({})
+    verb: str,
+    answer: Answer,
+    facts: Mapping[str, int],
+    args: argparse.Namespace,
+    gpus: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """Write `answer` as `args.format` to `args.output` or standard output, its first `args.limit` rows."""
     # `verb`: The verb that was run. `facts`: What the run is: ranks, hosts, devices, span_ns. `args`: The arguments of
@@ -84,13 +92,17 @@ def write_answer(
     messages = []
     if args.format in ("csv", "parquet"):
         if answer.further:
-            messages.append(f"alltrace: the answer has more tables: {', '.join(answer.further)}; --table NAME writes one")
+            messages.append(
+                f"alltrace: the answer has more tables: {', '.join(answer.further)}; --table NAME writes one"
+            )
         messages += [f"alltrace: {printable(note)}" for note in answer.notes]
     if args.format == "parquet":
         save_tables(verb, answer, facts, {"parquet": args.output}, args.limit)
     else:
         pieces = _pieces(verb, answer, facts, args, gpus)
-        if args.output is None and sys.stdout.isatty():  # a name from a trace writes nothing to the terminal, in CSV or JSON either
+        if (
+            args.output is None and sys.stdout.isatty()
+        ):  # a name from a trace writes nothing to the terminal, in CSV or JSON either
             pieces = ("\n".join(map(printable, piece.split("\n"))) for piece in pieces)
         emit(pieces, args.output)
     for line in messages:
@@ -344,7 +356,11 @@ def _parquet_file(schema: Any, place: Path) -> Iterator[Callable[[Any], None]]:
             def flush() -> None:
                 nonlocal writer
                 several = len(waiting) > 1  # a group has one dictionary for each column
-                rows = pa.concat_tables(waiting).unify_dictionaries() if several else (waiting or [schema.empty_table()])[0]
+                rows = (
+                    pa.concat_tables(waiting).unify_dictionaries()
+                    if several
+                    else (waiting or [schema.empty_table()])[0]
+                )
                 waiting.clear()
                 if writer is None:
                     writer = file.enter_context(

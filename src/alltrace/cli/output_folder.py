@@ -61,7 +61,10 @@ class Folder:
         written = []
         for name, table in answer.all_tables().items():
             stem = name if main is None else main if name == answer.name else f"{main}-{name}"
-            files = {k: "/".join(_SAFE.sub("_", p) for p in (*([within] if within else []), f"{stem}.{k}")) for k in self.kinds}
+            files = {
+                k: "/".join(_SAFE.sub("_", p) for p in (*([within] if within else []), f"{stem}.{k}"))
+                for k in self.kinds
+            }
             with ExitStack() as places:
                 # all forms at once: the rows may be there once only
                 paths = {kind: places.enter_context(self._place(file)) for kind, file in files.items()}

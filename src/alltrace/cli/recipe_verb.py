@@ -59,7 +59,9 @@ def ask_by_name(verb: str, recipe: Question, arguments: Sequence[str], *, comman
         parser.add_argument("run", nargs="*", metavar="RUN")
         args = parser.parse_args(arguments)
         if args.ranks or getattr(args, "steps", None) or getattr(args, "skip_warmup", False):
-            raise UsageError("--show-sql prints the query for all ranks and steps; leave out --ranks, --steps and --skip-warmup")
+            raise UsageError(
+                "--show-sql prints the query for all ranks and steps; leave out --ranks, --steps and --skip-warmup"
+            )
         print(recipe.shown_statement(resolve_options(recipe, _options(recipe, args))))  # noqa: T201
         return EXIT_DONE
     add_recipe_arguments(parser, recipe, folders=folders)

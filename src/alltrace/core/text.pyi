@@ -30,7 +30,9 @@ LAST_HIGH: int
 
 NULL_NUMBER: int
 
-def write_csv_rows(kinds: _Int8, values: _Int64, names: _Bytes, name_offsets: _Int64, texts: _Bytes, out: _Bytes) -> int: ...
+def write_csv_rows(
+    kinds: _Int8, values: _Int64, names: _Bytes, name_offsets: _Int64, texts: _Bytes, out: _Bytes
+) -> int: ...
 def write_records(
     kinds: _Int8,
     sources: _Int64,

@@ -147,7 +147,9 @@ class ClusterEngine:
         return True
 
     def gone(self) -> AlltraceError:
-        return AlltraceError(f"{self.place} disconnected; finished work is kept, so run it again when the scheduler is back")
+        return AlltraceError(
+            f"{self.place} disconnected; finished work is kept, so run it again when the scheduler is back"
+        )
 
     def _await_worker(self) -> None:
         lacking_s = 0.0
@@ -235,7 +237,9 @@ class _Running:
                     lacking_s = self._look(lacking_s)
                     continue
                 lacking_s = 0.0
-                if ended.future not in self._handed:  # of before the scheduler was started again, or given to another worker
+                if (
+                    ended.future not in self._handed
+                ):  # of before the scheduler was started again, or given to another worker
                     continue
                 failed = ended.failed
                 outcomes = self._outcomes(ended)
@@ -321,7 +325,9 @@ class _Running:
             raise ConnectionError
         there = set(self._engine.workers())
         for future, handed in list(self._handed.items()):
-            if handed.workers is not None and not handed.workers & there:  # their workers are gone; others may come to that host
+            if (
+                handed.workers is not None and not handed.workers & there
+            ):  # their workers are gone; others may come to that host
                 del self._handed[future]
                 self._wait_again(handed)
                 self._engine.client.cancel([future], force=True)

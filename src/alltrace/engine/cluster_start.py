@@ -70,7 +70,9 @@ def queue_engine(
             f"--{system} cannot choose nodes, and reports are on {hosts[0]}; start a worker there yourself and give --dask ADDRESS"
         )
     if jobs < len(hosts):
-        raise UsageError(f"--{system} {jobs} is fewer than the {len(hosts)} hosts with reports; give --{system} {len(hosts)}")
+        raise UsageError(
+            f"--{system} {jobs} is fewer than the {len(hosts)} hosts with reports; give --{system} {len(hosts)}"
+        )
     if shutil.which(command) is None:
         raise UsageError(
             f"--{system} submits jobs with {command}, which is not on PATH; run alltrace where the batch system is installed"
@@ -78,7 +80,9 @@ def queue_engine(
     try:
         import dask_jobqueue
     except ImportError as error:
-        raise UsageError(f"--{system} needs dask-jobqueue, which is not installed; pip install 'alltrace[dask]'") from error
+        raise UsageError(
+            f"--{system} needs dask-jobqueue, which is not installed; pip install 'alltrace[dask]'"
+        ) from error
     _quiet()
     kind: Any = getattr(dask_jobqueue, {"slurm": "SLURMCluster", "pbs": "PBSCluster"}[system])
     defaults = {
@@ -93,7 +97,9 @@ def queue_engine(
     try:
         cluster = kind(**{**defaults, **settings})
     except (TypeError, ValueError) as error:
-        raise UsageError(f"--{system}: {error}; --cluster accepts the settings of dask_jobqueue.{kind.__name__}") from error
+        raise UsageError(
+            f"--{system}: {error}; --cluster accepts the settings of dask_jobqueue.{kind.__name__}"
+        ) from error
     try:
         _place(cluster, hosts)
         _submit(cluster, system, jobs)

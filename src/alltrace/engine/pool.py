@@ -68,7 +68,9 @@ def _in_processes(
     context = get_context("loky")
     reports = context.SimpleQueue()
     # the function, with all that it holds, goes to each worker once; tasks are the items alone
-    pool = ProcessPoolExecutor(jobs, context=context, initializer=_start_worker, initargs=(reports, os.getpid(), function, scratch))
+    pool = ProcessPoolExecutor(
+        jobs, context=context, initializer=_start_worker, initargs=(reports, os.getpid(), function, scratch)
+    )
     waiting: set[Future[tuple[Outcome[_Result], int]]] = set()
     try:
         with _progress(reports, advance) as finish:
@@ -136,7 +138,9 @@ def _ignore(_units: int) -> None:
     pass
 
 
-def _start_worker(reports: Any, parent: int, function: Callable[[Any, Callable[[int], None]], Any], scratch: str | None) -> None:
+def _start_worker(
+    reports: Any, parent: int, function: Callable[[Any, Callable[[int], None]], Any], scratch: str | None
+) -> None:
     global _reports, _function
     _reports, _function = reports, function
     if scratch is not None:

@@ -101,7 +101,10 @@ def arguments_of(
     if not some:
         return Arguments(np.full(rows.num_rows, -1, np.int64), many)
     codes, first = group([column for _, columns in some for _, column in columns])
-    texts = [[_texts(selection, table, name, column.take(pa.array(first))) for name, column in columns] for _, columns in some]
+    texts = [
+        [_texts(selection, table, name, column.take(pa.array(first))) for name, column in columns]
+        for _, columns in some
+    ]
     pieces = []
     for row in range(len(first)):
         values = {name: _value([t[row] for t in own]) for (name, _), own in zip(some, texts, strict=True)}

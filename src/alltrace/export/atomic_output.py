@@ -39,7 +39,9 @@ class Draft:
         self._places.append((draft, place))
         return draft
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         try:
             if error is None:
                 for draft, place in self._places:
@@ -82,7 +84,9 @@ class Output:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         with self._file:
             if error is None:  # what waits goes down to the disk, so that a full one is noticed now
                 self._all(self._packer.flush() if self._packer else b"")

@@ -60,9 +60,12 @@ def export_chrome(
             sorter.take(records.runs)
         about = _members(_about(selection, in_parts=most_bytes is not None))
         head = (
-            _HEAD % (about, b",".join(ranks).decode()) + ",".join("\n" + json.dumps(h, separators=(",", ":")) for h in heads)
+            _HEAD % (about, b",".join(ranks).decode())
+            + ",".join("\n" + json.dumps(h, separators=(",", ":")) for h in heads)
         ).encode()
-        files = write_parts(draft, path, sorter.blocks(piece_of(most_bytes)), head=head, tail=_TAIL, most_bytes=most_bytes)
+        files = write_parts(
+            draft, path, sorter.blocks(piece_of(most_bytes)), head=head, tail=_TAIL, most_bytes=most_bytes
+        )
         return Written(files, slices, beside)
 
 
@@ -133,11 +136,35 @@ class _Writer:
         self._names = NameCodes(selection.run, self._pool, self._form.text)
         self._where: list[str | int] = [',"pid":', INT, ',"tid":', INT, ',"ts":', MICROSECONDS]
         self._events: dict[Any, Template] = {}
-        arrow: list[str | int] = [*self._where, ',"name":', TEXT, ',"cat":', TEXT, ',"id":"', TEXT, INT, ".", INT, '"', TEXT, "}"]
+        arrow: list[str | int] = [
+            *self._where,
+            ',"name":',
+            TEXT,
+            ',"cat":',
+            TEXT,
+            ',"id":"',
+            TEXT,
+            INT,
+            ".",
+            INT,
+            '"',
+            TEXT,
+            "}",
+        ]
         self._arrow = Template(self._pool, [',\n{"ph":', TEXT, *arrow])
         self._counter = Template(
             self._pool,
-            [',\n{"ph":"C","pid":', INT, ',"ts":', MICROSECONDS, ',"name":', TEXT, ',"args":{"value":', MICROSECONDS, "}}"],
+            [
+                ',\n{"ph":"C","pid":',
+                INT,
+                ',"ts":',
+                MICROSECONDS,
+                ',"name":',
+                TEXT,
+                ',"args":{"value":',
+                MICROSECONDS,
+                "}}",
+            ],
         )
 
     def rank(self, tracks: Tracks, across: Flow | None, sorter: Sorter) -> WrittenRank:
@@ -191,7 +218,11 @@ class _Writer:
     def _template(self, instant: bool, many: tuple[str, ...], few: bool) -> Template:
         template = self._events.get((instant, many, few))
         if template is None:
-            head = [',\n{"ph":"i","s":"t"', *self._where] if instant else [',\n{"ph":"X"', *self._where, ',"dur":', MICROSECONDS]
+            head = (
+                [',\n{"ph":"i","s":"t"', *self._where]
+                if instant
+                else [',\n{"ph":"X"', *self._where, ',"dur":', MICROSECONDS]
+            )
             arguments: list[str | int] = []
             for name in many:
                 arguments += [f"{',' if arguments else ''}{json.dumps(name)}:", INT]
@@ -208,10 +239,14 @@ class _Writer:
         first, last = flow.first[at[rows]], flow.last[at[rows]]
         for phase, which in (("s", first), ("t", ~first & ~last), ("f", last & ~first)):
             chosen = rows[which]
-            self._arrows(phase, pid, part.tracks[chosen], part.starts[chosen], "collective", -1, flow.instances[at[chosen]])
+            self._arrows(
+                phase, pid, part.tracks[chosen], part.starts[chosen], "collective", -1, flow.instances[at[chosen]]
+            )
 
     def _arrows(self, phase: str, pid: int, tracks: Int64, times: Int64, kind: str, group: int, serial: Any) -> None:
         texts = (json.dumps(phase), json.dumps(kind), "c" if group < 0 else "", ',"bp":"e"' if phase != "s" else "")
         ph, name, prefix, bound = map(self._pool.add, texts)
-        records = self._arrow.records(len(times), ph, pid, tracks + 1, times, name, name, prefix, max(group, 0), serial, bound)
+        records = self._arrow.records(
+            len(times), ph, pid, tracks + 1, times, name, name, prefix, max(group, 0), serial, bound
+        )
         self._sorter.add(times * _PLACES + _PLACES - 1, records)

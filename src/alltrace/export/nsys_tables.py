@@ -35,7 +35,9 @@ class NsysTables:
         wanted = [_pattern(text) for text in patterns]
         self._source: RawSource = open_sqlite(path)
         self.names: list[str] = [
-            name for name in self._source.tables if name != _HIDDEN and (not wanted or any(w.fullmatch(name) for w in wanted))
+            name
+            for name in self._source.tables
+            if name != _HIDDEN and (not wanted or any(w.fullmatch(name) for w in wanted))
         ]
 
     def close(self) -> None:
@@ -43,7 +45,9 @@ class NsysTables:
 
     def schema(self, table: str) -> pa.Schema:
         columns = self._source.tables[table]
-        fields = [pa.field(n, pa.uint64() if n in _UNSIGNED and t == "int64" else _TYPES[t]) for n, t in columns.items()]
+        fields = [
+            pa.field(n, pa.uint64() if n in _UNSIGNED and t == "int64" else _TYPES[t]) for n, t in columns.items()
+        ]
         return pa.schema(fields, metadata={"table_name": table})
 
     def batches(self, table: str) -> Iterator[pa.RecordBatch]:
@@ -51,7 +55,9 @@ class NsysTables:
         schema = self.schema(table)
         columns = {name: _TYPES[kind] for name, kind in self._source.tables[table].items()}
         for batch in self._source.batches(table, columns, _ROWS):
-            arrays = [a.view(pa.uint64()) if f.type == pa.uint64() else a for a, f in zip(batch.columns, schema, strict=True)]
+            arrays = [
+                a.view(pa.uint64()) if f.type == pa.uint64() else a for a, f in zip(batch.columns, schema, strict=True)
+            ]
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     def write(self, kind: Kind, place: Path) -> None:

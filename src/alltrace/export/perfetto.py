@@ -25,7 +25,18 @@ from alltrace.export.columns import GPU_TABLES, numbers
 from alltrace.export.names import NameCodes
 from alltrace.export.parts import piece_of, write_parts
 from alltrace.export.perfetto_gpu import GpuEvents, gpu_info
-from alltrace.export.perfetto_messages import BEGIN, COUNTER, END, FLOW_BITS, INSTANT, Event, PerfettoForm, field, packet, utf8
+from alltrace.export.perfetto_messages import (
+    BEGIN,
+    COUNTER,
+    END,
+    FLOW_BITS,
+    INSTANT,
+    Event,
+    PerfettoForm,
+    field,
+    packet,
+    utf8,
+)
 from alltrace.export.rank_records import RankRecords, WrittenRank, rank_records
 from alltrace.export.record_bytes import Pool, Template, rows_alike
 from alltrace.export.selection import Selection
@@ -89,7 +100,12 @@ def _export(
 
 
 def export_by_host(
-    selection: Selection, path: Path, *, aligned: Aligned | None = None, jobs: int | None = None, gpu_events: bool = False
+    selection: Selection,
+    path: Path,
+    *,
+    aligned: Aligned | None = None,
+    jobs: int | None = None,
+    gpu_events: bool = False,
 ) -> Written:
     """Write an archive with a trace for each host and Perfetto's manifest, which makes each host a machine."""
     # All times are on the run's aligned clock already, and the manifest states it: version 1 of `perfetto_manifest`,
@@ -98,7 +114,9 @@ def export_by_host(
     # are. Raises `UsageError`: the name does not end so. Raises `InputError`: the run is damaged, or a file cannot be
     # written; nothing is left then.
     if path.suffix != ".tar":
-        raise UsageError(f"-o is {path}; expected a name that ends in .tar, because each host's trace goes into an archive")
+        raise UsageError(
+            f"-o is {path}; expected a name that ends in .tar, because each host's trace goes into an archive"
+        )
     hosts = list(dict.fromkeys(r.host for r in selection.ranks))
     names = [f"{n:04}-{_UNSAFE.sub('_', host)[:_LONGEST_NAME]}.pftrace" for n, host in enumerate(hosts)]
     slices = beside = 0
@@ -189,9 +207,16 @@ class _Writer:
                 f"rank {tracks.rank.rank} needs {len(viewer_tracks.tracks):,} tracks; export fewer tables (--only) or a window"
             )
         own: dict[str, int] = {}
-        for samples in counters_of(self._selection, tracks, lambda label: own.setdefault(label, _FIRST_COUNTER + len(own))):
+        for samples in counters_of(
+            self._selection, tracks, lambda label: own.setdefault(label, _FIRST_COUNTER + len(own))
+        ):
             values = (samples.values / COUNTER_SCALE).view(np.int64)
-            self._add(Event(COUNTER, values=values), samples.times, first + samples.names, samples.times * _PLACES + _BEGIN_LATER)
+            self._add(
+                Event(COUNTER, values=values),
+                samples.times,
+                first + samples.names,
+                samples.times * _PLACES + _BEGIN_LATER,
+            )
         return WrittenRank(viewer_tracks, self._slice_count, own, b"" if gpu is None else gpu.head())
 
     def _gpu_of(self, tracks: Tracks) -> GpuEvents | None:
@@ -223,7 +248,9 @@ class _Writer:
         few, many = part.arguments
         long = part.ends > part.starts
         # of slices that start together the outer one begins first
-        keys = part.starts * _PLACES + np.where(long, _BEGIN_LATER + part.orders, _BEGIN_LATER if part.instant else _NO_LENGTH)
+        keys = part.starts * _PLACES + np.where(
+            long, _BEGIN_LATER + part.orders, _BEGIN_LATER if part.instant else _NO_LENGTH
+        )
         there = [long, *(f >= 0 for f in flows), few >= 0, *(valid for _, valid in many.values())]
         for (lasting, *has), rows in rows_alike(there):
             has_few, has_many = has[len(flows)], has[len(flows) + 1 :]

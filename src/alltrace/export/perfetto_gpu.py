@@ -53,9 +53,13 @@ class GpuEvents:
         numbered = {device.identity: n for n, device in enumerate(_devices(selection))}
         devices = {d.device: numbered[d.identity] for d in tracks.rank.devices}
         self._gpus = np.array([devices.get(device, 0) for device, _ in tracks.streams], np.int64)
-        first = len(_STAGES) + 1 + (tracks.rank.rank << _QUEUE_BITS)  # viewers may distinguish queues of all ranks by these numbers
+        first = (
+            len(_STAGES) + 1 + (tracks.rank.rank << _QUEUE_BITS)
+        )  # viewers may distinguish queues of all ranks by these numbers
         labels = base_labels(tracks)[len(tracks.threads) :]
-        self._queues = {first + n: f"rank {tracks.rank.rank} {label}" for n, label in enumerate(labels[: len(tracks.streams)])}
+        self._queues = {
+            first + n: f"rank {tracks.rank.rank} {label}" for n, label in enumerate(labels[: len(tracks.streams)])
+        }
         self._kernels: dict[int, int] = {}
         self._texts: set[int] = set()
         self._launched: set[int] = set()
@@ -88,7 +92,9 @@ class GpuEvents:
         for (grid, block, *present), rows in rows_alike(there):
             own = [(number, values[rows]) for number, values in fields]
             arguments = [(n + 1, details[c][rows]) for n, (c, _) in enumerate(_ARGUMENTS) if present[n]]
-            three = [[details[n][rows] for n in names] if has else [] for names, has in ((_GRID, grid), (_BLOCK, block))]
+            three = [
+                [details[n][rows] for n in names] if has else [] for names, has in ((_GRID, grid), (_BLOCK, block))
+            ]
             records.append((rows, self._packets(part.starts[rows], own, three[0], three[1], arguments)))
         return records
 
@@ -138,12 +144,17 @@ class GpuEvents:
     def head(self) -> bytes:
         """The packet ahead of the rank's events: what they refer to by number."""
         names = b"".join(
-            field(24, field(1, n + 1) + field(2, utf8(name)) + field(4, category)) for n, (_, name, category) in enumerate(_STAGES)
+            field(24, field(1, n + 1) + field(2, utf8(name)) + field(4, category))
+            for n, (_, name, category) in enumerate(_STAGES)
         )
-        names += b"".join(field(24, field(1, n) + field(2, utf8(label)) + field(4, _COMPUTE)) for n, label in self._queues.items())
+        names += b"".join(
+            field(24, field(1, n) + field(2, utf8(label)) + field(4, _COMPUTE)) for n, label in self._queues.items()
+        )
         api = _HIP if any(_OF_AMD.search(d.name or "") for d in self._rank.devices) else _CUDA
         names += field(23, field(1, self._rank.rank + 1) + field(2, self._pid) + field(3, api))
-        names += b"".join(field(2, field(1, code + 1) + b"\x12" + self._pool.piece(code)) for code in sorted(self._texts))
+        names += b"".join(
+            field(2, field(1, code + 1) + b"\x12" + self._pool.piece(code)) for code in sorted(self._texts)
+        )
         names += b"".join(field(1001, field(1, n + 1) + field(2, utf8(name))) for n, (_, name) in enumerate(_ARGUMENTS))
         for full, short in sorted(self._kernels.items()):
             kernel = field(1, full + 1) + b"\x12" + self._pool.piece(short) + b"\x1a" + self._pool.piece(full)
@@ -158,7 +169,9 @@ def gpu_info(selection: Selection) -> bytes:
 
 
 def _devices(selection: Selection) -> list[Device]:
-    return list({device.identity: device for rank in reversed(selection.ranks) for device in reversed(rank.devices)}.values())[::-1]
+    return list(
+        {device.identity: device for rank in reversed(selection.ranks) for device in reversed(rank.devices)}.values()
+    )[::-1]
 
 
 def _launch(

@@ -120,4 +120,12 @@ class Event(NamedTuple):
             columns.append(self.few)
         outer = 1 + sizes(times) + 2 + 1 + sizes(inner) + inner
         sequence = field(10, SEQUENCE) + varint(11 << 3 | 2)
-        return [outer, times, inner, *columns], [varint(1 << 3 | 2), VARINT, varint(8 << 3), VARINT, sequence, VARINT, *form]
+        return [outer, times, inner, *columns], [
+            varint(1 << 3 | 2),
+            VARINT,
+            varint(8 << 3),
+            VARINT,
+            sequence,
+            VARINT,
+            *form,
+        ]

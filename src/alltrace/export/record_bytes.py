@@ -93,7 +93,9 @@ class Template:
         values = np.stack(rows).astype(np.int64, copy=False) if rows else np.empty((0, count), np.int64)
         lengths = np.empty(count, np.int64)
         data = self._pool.scratch(room)
-        size = write_records(self._kinds, sources, constants, np.ascontiguousarray(values), offsets, pool, lengths, data)
+        size = write_records(
+            self._kinds, sources, constants, np.ascontiguousarray(values), offsets, pool, lengths, data
+        )
         return Records(data[:size].copy(), lengths)
 
 
@@ -105,4 +107,6 @@ def rows_alike(present: Sequence[Any]) -> list[tuple[tuple[bool, ...], Int64]]:
     for place, there in enumerate(present):
         codes |= there.astype(np.int64) << place
     distinct = np.flatnonzero(np.bincount(codes)).tolist()
-    return [(tuple(bool(code >> n & 1) for n in range(len(present))), np.flatnonzero(codes == code)) for code in distinct]
+    return [
+        (tuple(bool(code >> n & 1) for n in range(len(present))), np.flatnonzero(codes == code)) for code in distinct
+    ]

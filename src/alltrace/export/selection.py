@@ -183,7 +183,11 @@ def _of_steps(aligned: Aligned, steps: Span, ranks: Sequence[int]) -> tuple[int,
     rows = table.filter(pc.and_(mine, pa.array(steps.holds(numbers.to_numpy()))))
     if not rows.num_rows:
         extremes = pc.min_max(numbers).as_py()
-        there = "no steps were found in the run" if extremes["min"] is None else f"there are {extremes['min']} to {extremes['max']}"
+        there = (
+            "no steps were found in the run"
+            if extremes["min"] is None
+            else f"there are {extremes['min']} to {extremes['max']}"
+        )
         raise UsageError(f"--steps is {steps}; {there}")
     lasts = [pc.max(rows.column(c)).as_py() for c in ("end", "device_end")]
     return pc.min(rows.column("start")).as_py(), max(e for e in lasts if e is not None)
@@ -218,7 +222,10 @@ def _spans(run: Run, stored: Rank, wanted: RangeName) -> tuple[Int64, Int64, Int
         import pyarrow as pa
 
         domains, names = (run.texts(pa.array(k)).to_pylist() for k in kinds)
-        mine = [wanted.names(n, None if k == UNKNOWN else d) for n, d, k in zip(names, domains, kinds[0].tolist(), strict=True)]
+        mine = [
+            wanted.names(n, None if k == UNKNOWN else d)
+            for n, d, k in zip(names, domains, kinds[0].tolist(), strict=True)
+        ]
         columns = (numbers(batch, "thread"), numbers(batch, "start"), numbers(batch, "end", run.span_ns[1]))
         parts.append(np.stack(columns)[:, np.array(mine, bool)[inverse.reshape(-1)]])
     ranges = np.concatenate(parts, axis=1)

@@ -108,7 +108,9 @@ class SliceMaker:
         rows, owners = part.rows, numbers(part.rows, "process")
         labels, places = [_LABELS.get(table, table)], np.zeros(len(owners), np.int64)
         if table == "copies":
-            named = self._by_kind(rows, lambda kind: "memset" if kind == "memset" else f"memcpy {kind}" if kind else "copy")
+            named = self._by_kind(
+                rows, lambda kind: "memset" if kind == "memset" else f"memcpy {kind}" if kind else "copy"
+            )
             categories = self._by_kind(rows, lambda kind: "gpu_memset" if kind == "memset" else "gpu_memcpy")
         elif table == "graphs":
             graphs, inverse = np.unique(numbers(rows, "graph"), return_inverse=True)
@@ -129,7 +131,17 @@ class SliceMaker:
         launches = self._launches_of(table, part) if table in (*GPU_TABLES, "api") else None
         of_kernels = rows if table == "kernels" else None
         return Slices(
-            table, part.tracks, tracks, part.starts, part.ends, orders, named, categories, arguments, launches, rows=of_kernels
+            table,
+            part.tracks,
+            tracks,
+            part.starts,
+            part.ends,
+            orders,
+            named,
+            categories,
+            arguments,
+            launches,
+            rows=of_kernels,
         )
 
     def _by_kind(self, rows: Any, text: Callable[[str | None], str]) -> Int64:
@@ -140,7 +152,9 @@ class SliceMaker:
         launches = self._launches
         calls = launches.find(numbers(part.rows, "process"), numbers(part.rows, "correlation"))
         if table == "api" and len(launches.keys):  # of nested calls the outermost one is the launch
-            outermost = (launches.starts[calls] - self._selection.zero_ns == part.starts) & (launches.tracks[calls] == part.tracks)
+            outermost = (launches.starts[calls] - self._selection.zero_ns == part.starts) & (
+                launches.tracks[calls] == part.tracks
+            )
             calls = np.where(outermost, calls, -1)
         return calls
 
@@ -202,14 +216,20 @@ def counters_of(selection: Selection, tracks: Tracks, name: Callable[[str], int]
 
     for batch in selection.batches(tracks.rank, "gpu_metrics", ["time", "device", "metric", "value"]):
         values = batch.column("value").to_numpy()
-        values = np.where(np.isfinite(values), np.clip(values, -_LARGEST / COUNTER_SCALE, _LARGEST / COUNTER_SCALE), np.nan)
+        values = np.where(
+            np.isfinite(values), np.clip(values, -_LARGEST / COUNTER_SCALE, _LARGEST / COUNTER_SCALE), np.nan
+        )
         keys = np.stack([numbers(batch, "device"), numbers(batch, "metric")])
         kinds, inverse = np.unique(keys, axis=1, return_inverse=True)
         texts = selection.run.texts(pa.array(kinds[1])).to_pylist()
-        codes = np.array([name(f"{tracks.gpu(d)} {t or '?'}") for d, t in zip(kinds[0].tolist(), texts, strict=True)], np.int64)
+        codes = np.array(
+            [name(f"{tracks.gpu(d)} {t or '?'}") for d, t in zip(kinds[0].tolist(), texts, strict=True)], np.int64
+        )
         valid = np.flatnonzero(~np.isnan(values))
         times = numbers(batch, "time")[valid] - selection.zero_ns
-        yield Counters(times, codes[inverse.reshape(-1)[valid]], np.rint(values[valid] * COUNTER_SCALE).astype(np.int64))
+        yield Counters(
+            times, codes[inverse.reshape(-1)[valid]], np.rint(values[valid] * COUNTER_SCALE).astype(np.int64)
+        )
 
 
 @dataclass(frozen=True)

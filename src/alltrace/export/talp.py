@@ -184,7 +184,9 @@ def rank_times(selection: Selection, rank: RankRecord, start: int, end: int) -> 
 _Parts = list[tuple["Int64", "Int64"]]
 
 
-def _by_device(selection: Selection, rank: RankRecord, tables: tuple[str, ...], column: str | None = "device") -> dict[int, _Parts]:
+def _by_device(
+    selection: Selection, rank: RankRecord, tables: tuple[str, ...], column: str | None = "device"
+) -> dict[int, _Parts]:
     """Starts and ends of the rows of each device; of all rows as device 0 without a column. What has no end takes no time."""
     by_device: dict[int, _Parts] = {}
     for table in tables:

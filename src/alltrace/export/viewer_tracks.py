@@ -79,7 +79,9 @@ class ViewerTracks:
 
     def in_order(self) -> list[int]:
         """The numbers of all tracks, with tracks of a thread or stream next to each other, in order of first use."""
-        return sorted(range(len(self.tracks)), key=lambda n: (self.tracks[n].base, self._first_of(n), self.tracks[n].lane))
+        return sorted(
+            range(len(self.tracks)), key=lambda n: (self.tracks[n].base, self._first_of(n), self.tracks[n].lane)
+        )
 
     def _first_of(self, number: int) -> int:
         return self._numbers[self.tracks[number]._replace(lane=0)]

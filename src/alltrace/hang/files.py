@@ -64,20 +64,30 @@ def place_of(rank: RankSteps) -> str:
 
 
 def _time(at_ns: int) -> str:
-    return datetime.fromtimestamp(at_ns // 10**9, UTC).strftime("%H:%M:%S UTC") if 0 <= at_ns < 1 << 61 else "an impossible time"
+    return (
+        datetime.fromtimestamp(at_ns // 10**9, UTC).strftime("%H:%M:%S UTC")
+        if 0 <= at_ns < 1 << 61
+        else "an impossible time"
+    )
 
 
 _PYSPY_THREAD = re.compile(r"^Thread (?:0x)?[0-9A-Fa-f]+ \((?P<state>[a-z+]+)\)(?:: \"(?P<name>[^\"]*)\")?")
 _PYSPY_FRAME = re.compile(r"^ {4}(?P<name>[\w.<>:~ ]+) \((?P<file>[^()]+?)(?::(?P<line>\d+))?\)$")
-_FAULT_THREAD = re.compile(r"^(?P<current>Current thread|Thread) 0x[0-9a-f]+(?: \[[^\]]*\])? \(most recent call first\):")
+_FAULT_THREAD = re.compile(
+    r"^(?P<current>Current thread|Thread) 0x[0-9a-f]+(?: \[[^\]]*\])? \(most recent call first\):"
+)
 _FAULT_FRAME = re.compile(r'^ {2}File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<name>.+)$')
 _GDB_THREAD = re.compile(r"^Thread (?P<number>\d+)\b.*:$|^\[Switching to thread (?P<switched>\d+)")
-_GDB_FRAME = re.compile(r"^#\d+\s+(?:0x[0-9a-f]+ in )?(?P<name>[\w:~<>, *&]+?) \(.*?(?: at (?P<file>[^:\s]+):(?P<line>\d+))?$")
+_GDB_FRAME = re.compile(
+    r"^#\d+\s+(?:0x[0-9a-f]+ in )?(?P<name>[\w:~<>, *&]+?) \(.*?(?: at (?P<file>[^:\s]+):(?P<line>\d+))?$"
+)
 _BEGINS = re.compile(
     rb"^(?:Process \d+: |Thread (?:0x[0-9A-Fa-f]+ |\d+ \()|Current thread 0x|Fatal Python error: |Timeout \(|\[Switching to |#0 )",
     re.MULTILINE,
 )
-_LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python\d|^<|/torch/|^(?:torch|threading|queue|multiprocessing)\b|^[\w]+\.py$")
+_LIBRARY = re.compile(
+    r"/(?:site|dist)-packages/|/lib/python\d|^<|/torch/|^(?:torch|threading|queue|multiprocessing)\b|^[\w]+\.py$"
+)
 _DOING = (
     ("communicates", re.compile(r"distributed_c10d|c10d_logger|nccl|[Gg]loo|ProcessGroup|MPI_|ompi_|all_?reduce|all_?gather")),
     ("data", re.compile(r"dataloader\.py|_next_data|_get_data|_try_get_data|next_batch|/datasets?/|webdataset|fetch\.py")),
@@ -99,7 +109,9 @@ class _Thread:
 
     @property
     def is_main(self) -> bool:
-        return self.name == "MainThread" or any(f[0] in ("<module>", "main", "Py_RunMain", "_start") for f in self.frames)
+        return self.name == "MainThread" or any(
+            f[0] in ("<module>", "main", "Py_RunMain", "_start") for f in self.frames
+        )
 
 
 def has_stacks(data: bytes) -> bool:
@@ -163,7 +175,9 @@ def gather(folder: Path) -> Evidence:
     evidence = Evidence()
     inspectors: list[InspectorFile] = []
     files = (
-        [folder] if folder.is_file() else sorted((p for p in folder.rglob("*") if p.is_file()), key=lambda p: natural_key(str(p)))
+        [folder]
+        if folder.is_file()
+        else sorted((p for p in folder.rglob("*") if p.is_file()), key=lambda p: natural_key(str(p)))
     )
     for path in files[:_MOST_FILES]:
         try:
@@ -194,7 +208,9 @@ def _read(path: Path, evidence: Evidence, inspectors: list[InspectorFile]) -> bo
         rank = rank_in_name(str(path)) if named else None
         if rank is not None:
             evidence.empty[rank] = str(path)
-            evidence.unread.append(f"{printable(path.name)}: {'it begins with zeros' if head.strip() else 'it is empty'}")
+            evidence.unread.append(
+                f"{printable(path.name)}: {'it begins with zeros' if head.strip() else 'it is empty'}"
+            )
         return rank is not None
     if looks_like(head[:_HEAD_BYTES]):
         inspectors.append(read_inspector(str(path)))
@@ -213,7 +229,9 @@ def _read(path: Path, evidence: Evidence, inspectors: list[InspectorFile]) -> bo
 def _is_dump(head: bytes, *, named: bool) -> bool:
     if head[:1] == b"\x80" or (named and head[:1] in b"(}"):
         return named or b"pg_config" in head or b"profiling_name" in head
-    return head.lstrip()[:1] == b"{" and (b'"pg_config"' in head or b'"profiling_name"' in head or b'"nccl_comm_state"' in head)
+    return head.lstrip()[:1] == b"{" and (
+        b'"pg_config"' in head or b'"profiling_name"' in head or b'"nccl_comm_state"' in head
+    )
 
 
 def _dump(path: Path, evidence: Evidence) -> bool:

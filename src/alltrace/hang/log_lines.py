@@ -11,7 +11,9 @@ WORTH_A_LOOK = re.compile(
     rb"rror|xit|ignal|ank|NCCL|Xid|ask|Traceback|Watchdog|watchdog|illed|oom|ailure|hared|CANCELLED|COMPLETED|TIMEOUT|host|local_rank"
     rb"|data size|runcate|operation|process|^  File|WORLD_SIZE|orld"
 )
-_PREFIX = re.compile(r"^\s*(?:\[(?:rank|default|RANK)\s*(?P<torch>\d+)\]:?|\[1,(?P<mpi>\d+)\]<\w+>:?|(?P<slurm>\d+): )\s?")
+_PREFIX = re.compile(
+    r"^\s*(?:\[(?:rank|default|RANK)\s*(?P<torch>\d+)\]:?|\[1,(?P<mpi>\d+)\]<\w+>:?|(?P<slurm>\d+): )\s?"
+)
 _SIGNALS = {
     1: "SIGHUP", 2: "SIGINT", 4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV",
     15: "SIGTERM",
@@ -39,7 +41,9 @@ _MPIRUN = re.compile(
     r"exited on signal (?P<signal>\d+)"
 )
 _MPI_ABORT = re.compile(r"MPI_ABORT was invoked on rank (?P<rank>\d+)")
-_EXCEPTION = re.compile(r"^(?P<name>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Fault))(?:: (?P<text>.*))?$")
+_EXCEPTION = re.compile(
+    r"^(?P<name>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Fault))(?:: (?P<text>.*))?$"
+)
 _PEERS = re.compile(
     r"Connection (?:closed|reset) by (?:remote )?peer|remote process exited|ncclRemoteError|Broken pipe"
     r"|(?:NCCL|[Gg]loo|collective|[Ss]tore|[Ss]ocket|[Ww]atchdog|barrier|wait).*(?:timed out|[Tt]imeout)"
@@ -65,7 +69,9 @@ _OPS = {
 _XID = re.compile(r"NVRM: Xid \(PCI:(?P<device>[0-9a-fA-F:.]+)\): (?P<number>\d+)")
 _DMESG_HOST = re.compile(r"^(?:\w{3}\s+\d+ [\d:]{8}|\d{4}-\d\d-\d\dT\S+) (?P<host>[A-Za-z][\w.-]*) kernel:")
 _RAS_MOST = re.compile(r"^\s*(?P<count>\d+) ranks have launched up to operation (?P<operation>\d+)")
-_RAS_ONE = re.compile(r"^\s*Rank (?P<rank>\d+) has launched up to operation (?P<operation>\d+)(?: -- .*on node (?P<host>\S+))?")
+_RAS_ONE = re.compile(
+    r"^\s*Rank (?P<rank>\d+) has launched up to operation (?P<operation>\d+)(?: -- .*on node (?P<host>\S+))?"
+)
 _RAS_RANK = re.compile(r"^\s*Rank (?P<rank>\d+) -- GPU \S+ managed by process \d+ on node (?P<host>\S+)")
 _RAS_LOST = re.compile(r"^\s*(?:Missing communicator data from|The following ranks? (?:is|are) missing)")
 _SIZES = re.compile(r"Received data size doesn't match expected size|MPI_ERR_TRUNCATE|Message truncated")
@@ -81,7 +87,9 @@ _WORLD = re.compile(r"\b(?:WORLD_SIZE|world_size|world size)\s*[=:]\s*(?P<ranks>
 _RANK_HOST = re.compile(
     r"\brank[ =:]+(?P<rank>\d+)\b.{0,40}?\b(?:host|node|hostname)[ =:]+(?P<host>[A-Za-z][\w.-]*)", re.IGNORECASE
 )
-_WELL = re.compile(r"\b(?:State|JobState)\s*[=:]\s*COMPLETED\b|\bCOMPLETED\s+0:0\b|exited with code 0\b|\bexit code:? 0\b")
+_WELL = re.compile(
+    r"\b(?:State|JobState)\s*[=:]\s*COMPLETED\b|\bCOMPLETED\s+0:0\b|exited with code 0\b|\bexit code:? 0\b"
+)
 _MOST_RANKS = 1 << 20
 
 

@@ -50,7 +50,9 @@ def left_order(
 ) -> tuple[Literal["missing-call", "mismatch", "missing-peer"], Entry, str] | None:
     """Where a rank left its usual order although others wait for what should have come: the reason, what is owed, and words."""
     state = progress.ranks[rank]
-    entries = sorted((e for its in state.by_group.values() for e in its if e.op != "coalesced"), key=lambda e: e.number or 0)
+    entries = sorted(
+        (e for its in state.by_group.values() for e in its if e.op != "coalesced"), key=lambda e: e.number or 0
+    )
     entries = entries[-2 * _LOOKED_AT :]
     tokens = [_token(progress, e) for e in entries]
     wanted = {_owed_token(progress, e): e for e in owed}

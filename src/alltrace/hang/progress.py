@@ -27,7 +27,9 @@ class Group:
     key: GroupKey
     description: str
     members: tuple[int, ...]  # as stated, else the ranks that have operations in it
-    messages: bool = False  # whether ranks send and receive in it, so that their numbers cannot be compared by the group's state
+    messages: bool = (
+        False  # whether ranks send and receive in it, so that their numbers cannot be compared by the group's state
+    )
 
     @property
     def title(self) -> str:
@@ -144,7 +146,14 @@ class Progress:
 
     def _with_members(self, evidence: Evidence) -> None:
         """The members of groups that no dump states; a group that sends on some rank sends on all that are described alike."""
-        known = {*self.ranks, *evidence.empty, *evidence.deaths, *evidence.hosts, *evidence.stacks, *range(evidence.world)}
+        known = {
+            *self.ranks,
+            *evidence.empty,
+            *evidence.deaths,
+            *evidence.hosts,
+            *evidence.stacks,
+            *range(evidence.world),
+        }
         known.update(rank for group in self.groups.values() for rank in group.key.members)
         for rank in known:
             self.ranks.setdefault(rank, RankState(rank))
@@ -167,7 +176,11 @@ class Progress:
             batches = {e.sequence for e in its if e.p2p and e.op == "coalesced"}
             for entry in its[last + 1 :]:
                 part = entry.op != "coalesced" and entry.sequence in batches
-                if part if entry.p2p else (entry.sequence <= completed or entry is not state.collectives[key][entry.sequence]):
+                if (
+                    part
+                    if entry.p2p
+                    else (entry.sequence <= completed or entry is not state.collectives[key][entry.sequence])
+                ):
                     continue
                 pending.append(entry)
         return _in_order(pending)

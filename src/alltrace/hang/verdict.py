@@ -144,7 +144,9 @@ class _Case:
 
     def _times(self, at_ns: int | None) -> None:
         """How long ago the last operation was issued, and the longest time without one before."""
-        issued = sorted(e.created_ns for r in self.evidence.recordings.values() for e in r.entries if e.created_ns is not None)
+        issued = sorted(
+            e.created_ns for r in self.evidence.recordings.values() for e in r.entries if e.created_ns is not None
+        )
         written = max(self.evidence.written_ns.values(), default=None) if at_ns is None else at_ns
         self.age_ns = None if not issued or written is None or written < issued[-1] else written - issued[-1]
         self.gap_ns = max((b - a for a, b in pairwise(issued)), default=0)
@@ -205,7 +207,9 @@ class _Case:
     def _root_causes(self, roots: dict[int, Root], dead: dict[int, str]) -> list[Cause]:
         by_kind: dict[str, list[Root]] = defaultdict(list)
         odd = [root.entry for root in roots.values() if root.reason == "mismatch" and root.entry is not None]
-        failed = {r for entry in odd for r in self.progress.group_of(entry).members}  # a mismatch ends the call of all its ranks
+        failed = {
+            r for entry in odd for r in self.progress.group_of(entry).members
+        }  # a mismatch ends the call of all its ranks
         for rank, root in sorted(roots.items()):
             # a rank that lost a peer has operations that failed
             lost_peer = any(d.consequence and d.number > 0 for d in self.evidence.deaths.get(rank, ()))
@@ -216,7 +220,9 @@ class _Case:
         if len(stopped) >= max(_LEAST_CUT, len(self.all_ranks) / 2):  # so many devices do not fail at once
             return [self._network(sorted(root.rank for root in stopped))]
         by_kind = {kind: its for kind, its in by_kind.items() if its}
-        return sorted((self._root_cause(kind, its) for kind, its in by_kind.items()), key=lambda cause: -cause.confidence)
+        return sorted(
+            (self._root_cause(kind, its) for kind, its in by_kind.items()), key=lambda cause: -cause.confidence
+        )
 
     def _kind(self, root: Root) -> str:
         kind = {"stopped": "dead-rank", "no-dump": "dead-rank"}.get(root.reason, root.reason)
@@ -232,7 +238,9 @@ class _Case:
         stacks = [self.evidence.stacks[r] for r in ranks if r in self.evidence.stacks]
         place = self._places(roots)
         details = (
-            [f"rank {r.rank}: {r.detail}" for r in roots if r.detail][:4] + self._recorder_words(roots) + self._machine_words(ranks)
+            [f"rank {r.rank}: {r.detail}" for r in roots if r.detail][:4]
+            + self._recorder_words(roots)
+            + self._machine_words(ranks)
         )
         confidence = {"mismatch": 0.9, "dead-rank": 0.8, "missing-call": 0.85, "missing-peer": 0.85}.get(kind, 0.85)
         if kind in ("rank-computes", "rank-waits"):
@@ -242,7 +250,9 @@ class _Case:
                 "data": "waits for data", "lock": "waits for a lock", "storage": "waits for storage", "sleeps": "sleeps",
             }.get(stack.doing, "computes" if stack.exact else "computes or waits in its own code")  # fmt: skip
             what = (
-                what if len(ranks) == 1 else what.replace("waits", "wait").replace("computes", "compute").replace("sleeps", "sleep")
+                what
+                if len(ranks) == 1
+                else what.replace("waits", "wait").replace("computes", "compute").replace("sleeps", "sleep")
             )
             doing = f"{what} in {stack.frame}" if stack.frame else what
             never = f" and never entered {place}" if place else ""
@@ -290,7 +300,9 @@ class _Case:
             first = evidence.behind[0]
             details = [f"{Path(first.source).name}: {self._behind_words(first)}", *self._machine_words(behind)]
             kind = "dead-rank" if lost else "missing-call"
-            text = "do not answer" if lost else f"launched fewer operations than the others ({self._behind_words(first)})"
+            text = (
+                "do not answer" if lost else f"launched fewer operations than the others ({self._behind_words(first)})"
+            )
             text = text if len(behind) > 1 else text.replace("do not", "does not")
             return [Cause(kind, behind, "", details, 0.6, f"{who(behind)} {text}.", {})]
         weak = {r: d for r, deaths in evidence.deaths.items() for d in deaths if d.weak and not d.consequence}
@@ -301,7 +313,9 @@ class _Case:
             return [Cause("dead-rank", ranks, "", [death.how], 0.5, sentence, {"exit_code": float(death.number)})]
         if evidence.sizes_differ:
             sentence = "Ranks entered a collective with different sizes; no dump says which."
-            return [Cause("mismatch", [], "", [f"{Path(evidence.sizes_differ).name}: sizes do not match"], 0.6, sentence)]
+            return [
+                Cause("mismatch", [], "", [f"{Path(evidence.sizes_differ).name}: sizes do not match"], 0.6, sentence)
+            ]
         alone = [r for r, s in evidence.stacks.items() if s.doing != "communicates" and r not in self.waits.waits]
         sure = [r for r in alone if evidence.stacks[r].doing != "unknown"]
         if sure and len(sure) < len(evidence.stacks):
@@ -310,10 +324,14 @@ class _Case:
             return [self._by_stacks(alone)]
         if evidence.xids:
             hosts = sorted({x.host for x in evidence.xids if x.host})
-            ranks = sorted(r for r, h in evidence.hosts.items() if h.partition(".")[0] in {x.partition(".")[0] for x in hosts})
+            ranks = sorted(
+                r for r, h in evidence.hosts.items() if h.partition(".")[0] in {x.partition(".")[0] for x in hosts}
+            )
             details = self._xid_words(evidence.xids)
             sentence = f"A GPU of {', '.join(hosts) or 'a host'} failed ({', '.join(details)})."
-            return [Cause("dead-rank", ranks, "", details, 0.5, sentence, {"xid": float(evidence.xids[0].number)}, hosts)]
+            return [
+                Cause("dead-rank", ranks, "", details, 0.5, sentence, {"xid": float(evidence.xids[0].number)}, hosts)
+            ]
         if self.waits.together:
             return [self._network(sorted(self.waits.together))]
         if evidence.network and not (evidence.recordings or evidence.ended_well):
@@ -377,8 +395,12 @@ class _Case:
             left = "left nothing" if nothing else "left no whole dump"
             they = "all ranks of a host, it seems, " if len(ranks) > 1 and named == candidates else ""
             waiting = self._waiting(ranks)
-            sentence = f"{who(ranks)} {they}{left}, and {'is' if len(ranks) == 1 else 'are'} the only ranks missing in {place}"
-            sentence = sentence.replace("is the only ranks", "is the only one") + f"{self._others_wait(waiting, ranks)}. "
+            sentence = (
+                f"{who(ranks)} {they}{left}, and {'is' if len(ranks) == 1 else 'are'} the only ranks missing in {place}"
+            )
+            sentence = (
+                sentence.replace("is the only ranks", "is the only one") + f"{self._others_wait(waiting, ranks)}. "
+            )
             only = "its dump is lost, and it waits" if len(ranks) == 1 else "their dumps are lost, and they wait"
             sentence += f"Whether only {only} for another rank, cannot be known."
             return [Cause("dead-rank", ranks, place, self._machine_words(ranks), 0.6, sentence, self._numbers(waiting))]
@@ -390,11 +412,18 @@ class _Case:
         return [Cause("unknown", ranks, place, [], 0.3, sentence, self._numbers(len(self.waits.waits)))]
 
     def _network(self, ranks: list[int]) -> Cause:
-        entry = next((self.waits.waits[r].entry for r in ranks if r in self.waits.waits), None) or self.waits.roots[ranks[0]].entry
+        entry = (
+            next((self.waits.waits[r].entry for r in ranks if r in self.waits.waits), None)
+            or self.waits.roots[ranks[0]].entry
+        )
         place = self._place(entry) if entry is not None else "their operations"
         details = self._network_words()
-        others = "" if ranks == sorted(self.waits.together) else ", or others like it that some of their peers completed"
-        sentence = f"{who(ranks)} all entered {place}{others}, and it does not complete: a link, an adapter or a GPU stands."
+        others = (
+            "" if ranks == sorted(self.waits.together) else ", or others like it that some of their peers completed"
+        )
+        sentence = (
+            f"{who(ranks)} all entered {place}{others}, and it does not complete: a link, an adapter or a GPU stands."
+        )
         return Cause("network", ranks, place, details, 0.6 if details else 0.5, sentence, self._numbers(len(ranks)))
 
     def _cut_off(self, ranks: list[int]) -> Cause:
@@ -420,7 +449,9 @@ class _Case:
             own = sorted(r for r, stack in self.evidence.stacks.items() if stack.doing != "communicates")
             others = sorted(self.evidence.stacks.keys() - set(own))
             does = ((own, "in the program's own code"), (others, "in communication"))
-            parts = [f"{who(ranks).lower()} {'is' if len(ranks) == 1 else 'are'} {what}" for ranks, what in does if ranks]
+            parts = [
+                f"{who(ranks).lower()} {'is' if len(ranks) == 1 else 'are'} {what}" for ranks, what in does if ranks
+            ]
             text = f"{' and '.join(parts)}, and no file says who waits for whom"
             return Cause("unknown", [], "", [], 0.1, f"It cannot be known whether the job hangs: {text}.", numbers)
         if self.evidence.stopped and not (recordings or self.evidence.ended_well):
@@ -443,7 +474,12 @@ class _Case:
         text = f" In addition: {'; '.join(c.sentence.rstrip('.') for c in causes[1:3])}." if len(causes) > 1 else ""
         named = {rank for cause in causes for rank in cause.ranks}
         silent = {r for r, state in self.progress.ranks.items() if state.cut and r not in self.waits.waits}
-        if not (named and self.evidence.recordings) or self.by_watchdogs or causes[0].kind == "unknown" or silent <= named:
+        if (
+            not (named and self.evidence.recordings)
+            or self.by_watchdogs
+            or causes[0].kind == "unknown"
+            or silent <= named
+        ):
             return text
         ranks = sorted(silent - named)
         left = "left no whole dump, is to blame" if len(ranks) == 1 else "left no whole dumps, are to blame"
@@ -514,7 +550,9 @@ class _Case:
             if root.entry is not None:
                 group = self.progress.group_of(root.entry)
                 plain = group.title.removesuffix(f" ({group.key.name})")
-                by_text.setdefault(f"{shown(root.entry)} of {plain}", {})[group.key.name if plain != group.title else ""] = None
+                by_text.setdefault(f"{shown(root.entry)} of {plain}", {})[
+                    group.key.name if plain != group.title else ""
+                ] = None
         texts = [text + (f" ({', '.join(names)})" if any(names) else "") for text, names in by_text.items()]
         return " and ".join(texts[:2]) + (f" and {len(texts) - 2} more" if len(texts) > 2 else "")
 
@@ -524,9 +562,7 @@ class _Case:
         if entry.op == "coalesced":
             return f"its part of {self._place(entry)}"
         sends = entry.op.lower().startswith("send")
-        return (
-            f"the {'receive' if sends else 'send'} for {shown(entry)} of rank {entry.rank} in {self.progress.group_of(entry).title}"
-        )
+        return f"the {'receive' if sends else 'send'} for {shown(entry)} of rank {entry.rank} in {self.progress.group_of(entry).title}"
 
     def _recorder_words(self, roots: Sequence[Root]) -> list[str]:
         """What recorders say by being empty or behind."""
@@ -541,7 +577,9 @@ class _Case:
         return list(dict.fromkeys(f"the kernel log of {x.host or 'a host'} has Xid {x.number}" for x in xids))[:4]
 
     def _behind_words(self, behind: Any) -> str:
-        return "no answer" if behind.operation is None else f"up to operation {behind.operation}, most up to {behind.most}"
+        return (
+            "no answer" if behind.operation is None else f"up to operation {behind.operation}, most up to {behind.most}"
+        )
 
 
 def _is_host(ranks: Sequence[int], world: int) -> bool:

@@ -24,7 +24,9 @@ class Wait:
     on: set[int] = field(default_factory=set)  # ranks that it waits for
     unsure: set[int] = field(default_factory=set)  # ranks without a dump that it may wait for
     message: bool = False  # whether the others lack a send or a receive
-    owed: dict[int, Entry] = field(default_factory=dict)  # of a batch of messages, the one that each of the others owes an end of
+    owed: dict[int, Entry] = field(
+        default_factory=dict
+    )  # of a batch of messages, the one that each of the others owes an end of
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,11 @@ def _look(
 def _call_of(progress: Progress, rank: int, key: GroupKey, front: Entry) -> _Call:
     """What all ranks see in a collective that a rank waits in."""
     states = progress.states(key, front.sequence)
-    entered = {m: progress.ranks[m].collectives[key].get(front.sequence) for m, its in states.items() if its in ("pending", "done")}
+    entered = {
+        m: progress.ranks[m].collectives[key].get(front.sequence)
+        for m, its in states.items()
+        if its in ("pending", "done")
+    }
     entries = {m: e for m, e in entered.items() if e is not None and e.op != "collective"} | {rank: front}
     odd, reasons = _odd_ones(progress, dict(sorted(entries.items())), key, front)
     away = {m for m, its in states.items() if its == "absent"}
@@ -259,7 +265,9 @@ def _other_end(progress: Progress, state: RankState, its: RankState, key: GroupK
     sends = part.op.lower().startswith("send")
 
     def messages(of: RankState, sending: bool) -> list[Entry]:
-        its = [e for e in of.by_group[key] if e.p2p and e.ends == part.ends and e.op.lower().startswith("send") == sending]
+        its = [
+            e for e in of.by_group[key] if e.p2p and e.ends == part.ends and e.op.lower().startswith("send") == sending
+        ]
         return sorted(its, key=lambda e: (e.number or 0, e.sequence))
 
     mine, theirs = messages(state, sends), messages(its, not sends)
@@ -316,7 +324,9 @@ def _ends(edges: Mapping[int, set[int]]) -> list[list[int]]:
     for rank, first in component.items():
         circles[first].append(rank)
     return [
-        sorted(ranks) for ranks in circles.values() if all(component[o] == component[r] for r in ranks for o in edges.get(r, ()))
+        sorted(ranks)
+        for ranks in circles.values()
+        if all(component[o] == component[r] for r in ranks for o in edges.get(r, ()))
     ]
 
 

@@ -35,7 +35,9 @@ JUDGED = (
 """What is judged: more of each is worse."""
 
 
-def judge_against(run: Run, history: History, *, job: str | None = None, jobs: int | None = None, required: bool = False) -> Answer:
+def judge_against(
+    run: Run, history: History, *, job: str | None = None, jobs: int | None = None, required: bool = False
+) -> Answer:
     """Whether `run` is no worse than the spread of the runs of its job, on as many ranks and hosts, that began before it."""
     # `run`: the run; if the history has it, it is not compared with itself. `job`: the job that it is compared with;
     # None for its own. `required`: whether a limit that too few runs have cannot be judged, and is not skipped with a
@@ -50,7 +52,13 @@ def judge_against(run: Run, history: History, *, job: str | None = None, jobs: i
     earlier = history.ask(
         "SELECT * FROM runs WHERE job IS NOT DISTINCT FROM $job AND ranks = $ranks AND hosts = $hosts AND run_id <> $own "
         "AND ($start IS NULL OR start_utc_ns < $start) ORDER BY start_utc_ns",
-        {"job": name, "ranks": own["ranks"], "hosts": own["hosts"], "own": run_id(run.manifest), "start": own["start_utc_ns"]},
+        {
+            "job": name,
+            "ranks": own["ranks"],
+            "hosts": own["hosts"],
+            "own": run_id(run.manifest),
+            "start": own["start_utc_ns"],
+        },
     )
     of = "runs without the name of a job" if name is None else f"runs of {printable(name)}"
     of += f" on {counted(own['ranks'], 'rank')} and {counted(own['hosts'], 'host')}"
@@ -59,8 +67,14 @@ def judge_against(run: Run, history: History, *, job: str | None = None, jobs: i
     rows = [_judged(judged, own[judged.column], [e[judged.column] for e in earlier], of) for judged in JUDGED]
     limits = [row for row in rows if row is not None]
     if not limits:
-        raise AlltraceError(f"{run.path}: neither this run nor any of the earlier {of} has steps or device work to compare")
-    notes = [] if own["start_utc_ns"] is not None else ["the run does not contain its start time, so all others count as earlier"]
+        raise AlltraceError(
+            f"{run.path}: neither this run nor any of the earlier {of} has steps or device work to compare"
+        )
+    notes = (
+        []
+        if own["start_utc_ns"] is not None
+        else ["the run does not contain its start time, so all others count as earlier"]
+    )
     return _judgement(limits, notes, required=required)
 
 
@@ -91,7 +105,11 @@ def _judged(judged: Judged, value: float | None, others: list[Any], of: str) -> 
     known = [v for v in others if v is not None]
     if value is None and not known:
         return None
-    row = {"name": column, "check": f"{column} <= median + {SPREADS:g} spreads of {len(known)} earlier {of}", "verdict": "unknown"}
+    row = {
+        "name": column,
+        "check": f"{column} <= median + {SPREADS:g} spreads of {len(known)} earlier {of}",
+        "verdict": "unknown",
+    }
     if value is None:
         return {**row, "value": None, "why": f"the run has no {column}, and earlier {of} have"}
     expected = usual(known, max(judged.least, judged.least_part * statistics.median(known)) if known else 0.0)
@@ -99,4 +117,10 @@ def _judged(judged: Judged, value: float | None, others: list[Any], of: str) -> 
         why = f"{counted(len(known), 'earlier run')} with {column} among the {of}; the comparison needs {LEAST_VALUES} or more"
         return {**row, "value": value, "why": why}
     within = value <= expected.high
-    return {**row, "verdict": "held" if within else "breached", "value": value, "bound": expected.high, "baseline": expected.median}
+    return {
+        **row,
+        "verdict": "held" if within else "breached",
+        "value": value,
+        "bound": expected.high,
+        "baseline": expected.median,
+    }

@@ -34,7 +34,9 @@ COLUMNS = {
         col.text("run", "path of the run directory, without the part common to all"),
         _JOB,
         col.ns("step_ns", "median duration of its steps on the host, over all ranks, without warm-up and checkpoints"),
-        col.percent("change_percent", "step_ns against the median of the job's earlier runs on as many ranks and hosts"),
+        col.percent(
+            "change_percent", "step_ns against the median of the job's earlier runs on as many ranks and hosts"
+        ),
         col.text("verdict", "slower or faster than the spread of those runs; else usual; null with too few runs"),
         col.text("start_utc", "when it began, in UTC, to the minute; null if no report states it"),
         col.text("top_finding", "kind of the first finding"),
@@ -56,7 +58,9 @@ COLUMNS = {
         col.whole("slow_jobs", "jobs of the slow runs"),
         col.text("kind", "the most frequent kind of those findings"),
         col.percent("lost_percent", "median cost of these findings in a slow run, as a share of the judged time"),
-        col.percent("blame_percent", "share of all waits for which its ranks would have to change: the median over its runs"),
+        col.percent(
+            "blame_percent", "share of all waits for which its ranks would have to change: the median over its runs"
+        ),
         col.text("first_slow_utc", "when the first of the slow runs began, in UTC"),
         col.text("last_slow_utc", "when the last of them did"),
         col.text("last_slow_run", "path of that run, without the part common to all"),
@@ -75,7 +79,9 @@ COLUMNS = {
     ),
     "kind": (
         col.text("kind", "kind of the finding"),
-        col.real("lost_gpu_hours", "what these findings cost in the recorded time, a GPU for each rank; null if unknown", "h"),
+        col.real(
+            "lost_gpu_hours", "what these findings cost in the recorded time, a GPU for each rank; null if unknown", "h"
+        ),
         col.percent("lost_percent", "lost_gpu_hours as a share of the GPU hours of all runs"),
         col.whole("runs", "runs that have it"),
         col.texts("jobs", "jobs of these runs, those that lose most first"),
@@ -87,7 +93,9 @@ _CHARTS = {
     "finding": Chart("bars", "kind", ("runs",), "job", title="Runs that have a finding"),
     "kind": Chart("bars", "kind", ("lost_gpu_hours",), title="GPU hours lost"),
 }
-BREAKDOWN_CHART = Chart("stacked_bars", "run", tuple(f"{c}_percent" for c in CLASSES), title="Where the time of each run went")
+BREAKDOWN_CHART = Chart(
+    "stacked_bars", "run", tuple(f"{c}_percent" for c in CLASSES), title="Where the time of each run went"
+)
 """The picture of the runs' time by class, of the answer by run."""
 
 
@@ -100,7 +108,9 @@ def ask_history(history: History, by: str = "run", *, job: str | None = None, ta
     if by == "run":
         rows = _by_run(chosen, {f["run_id"]: f for f in history.ask("SELECT * FROM findings WHERE place = 0")})
     elif by == "host":
-        rows = _by_host(chosen, [h for h in history.ask("SELECT * FROM hosts WHERE slow IS NOT NULL") if h["run_id"] in ids])
+        rows = _by_host(
+            chosen, [h for h in history.ask("SELECT * FROM hosts WHERE slow IS NOT NULL") if h["run_id"] in ids]
+        )
     else:
         findings = [f for f in history.ask("SELECT * FROM findings ORDER BY place") if f["run_id"] in ids]
         rows = _by_finding(chosen, findings) if by == "finding" else _by_kind(chosen, findings)
@@ -211,7 +221,9 @@ def _by_finding(runs: Sequence[Mapping[str, Any]], findings: Iterable[dict[str, 
     run_of = {r["run_id"]: r for r in runs}
     of_job = Counter(r["job"] for r in runs)
     rows = []
-    for (kind, job), own in _grouped(({**f, "key": (f["kind"], run_of[f["run_id"]]["job"])} for f in findings), "key").items():
+    for (kind, job), own in _grouped(
+        ({**f, "key": (f["kind"], run_of[f["run_id"]]["job"])} for f in findings), "key"
+    ).items():
         ids = {f["run_id"] for f in own}
         starts = [s for i in ids if (s := run_of[i]["start_utc_ns"]) is not None]
         lost: dict[str, float] = {}
@@ -253,7 +265,8 @@ def _by_kind(runs: Sequence[Mapping[str, Any]], findings: Iterable[dict[str, Any
                 "lost_gpu_hours": None if lost is None else lost / _NS_PER_HOUR,
                 "lost_percent": None if lost is None or not whole else 100 * lost / whole,
                 "runs": len({f["run_id"] for f in own}),
-                "jobs": [job for job, _ in sorted(of_job.items(), key=lambda c: (-c[1], c[0] or "")) if job is not None] or None,
+                "jobs": [job for job, _ in sorted(of_job.items(), key=lambda c: (-c[1], c[0] or "")) if job is not None]
+                or None,
             }
         )
     return sorted(rows, key=lambda r: (-(r["lost_gpu_hours"] or 0), r["kind"]))
@@ -280,25 +293,33 @@ def _notes(by: str, runs: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[st
         return ["the history has no run"]
     jobs, nameless = job_names(runs), sum(r["job"] is None for r in runs)
     if len(jobs) + bool(nameless) > 1 and by == "run":
-        notes.append(f"runs of {counted(len(jobs) + bool(nameless), 'job')}, each compared within the job; --job NAME selects one")
+        notes.append(
+            f"runs of {counted(len(jobs) + bool(nameless), 'job')}, each compared within the job; --job NAME selects one"
+        )
     sizes = {tuple(r[name] for name in ALIKE) for r in runs}
     if by == "run" and len(sizes) > len({job for job, *_ in sizes}):
         notes.append("runs of a job on other numbers of ranks or hosts are not compared with each other")
     if nameless:
-        notes.append(f"{counted(nameless, 'run')} without a job name, treated as one job; `import --job NAME` sets the name")
+        notes.append(
+            f"{counted(nameless, 'run')} without a job name, treated as one job; `import --job NAME` sets the name"
+        )
     undated = sum(r["start_utc_ns"] is None for r in runs)
     if undated:
         words = "does not contain its start time" if undated == 1 else "do not contain their start time"
         notes.append(f"{counted(undated, 'run')} {words}; such runs come last, ordered by path")
     if by == "run" and not any(r["verdict"] for r in rows):
-        notes.append(f"no run has {LEAST_VALUES} earlier runs of its job and size with known step times, so none is judged")
+        notes.append(
+            f"no run has {LEAST_VALUES} earlier runs of its job and size with known step times, so none is judged"
+        )
     if by == "host" and not rows:
         notes.append("no run is on several hosts, so none is slower than others")
     if by in ("finding", "kind") and not rows:
         notes.append("no run has a finding")
     codes = {r["code"] for r in runs}
     if len(codes) > 1:
-        notes.append(f"{counted(len(codes), 'version')} of alltrace read these runs, so findings may differ between versions")
+        notes.append(
+            f"{counted(len(codes), 'version')} of alltrace read these runs, so findings may differ between versions"
+        )
     return notes
 
 

@@ -46,7 +46,9 @@ def rows_of(run: Run, *, jobs: int | None = None) -> RunRows:
     }
     facts["tags"] = list(facts["tags"])
     return RunRows(
-        facts, _hosts(run, findings, _asked(run, "stragglers", jobs)), [_finding(n, f, run) for n, f in enumerate(findings)]
+        facts,
+        _hosts(run, findings, _asked(run, "stragglers", jobs)),
+        [_finding(n, f, run) for n, f in enumerate(findings)],
     )
 
 
@@ -65,7 +67,9 @@ def _asked(run: Run, recipe: str, jobs: int | None) -> list[dict[str, Any]]:
 def _shares(devices: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
     """The percentage of all devices' time that each class has; what is unclassified counts as exposed communication."""
     span = sum(row["span_ns"] for row in devices)
-    of_class = {c: (f"{c}_ns",) for c in CLASSES} | {"exposed_communication": ("exposed_communication_ns", "unclassified_ns")}
+    of_class = {c: (f"{c}_ns",) for c in CLASSES} | {
+        "exposed_communication": ("exposed_communication_ns", "unclassified_ns")
+    }
     return {
         f"{c}_percent": 100 * sum(row[name] for row in devices for name in names) / span if span else None
         for c, names in of_class.items()

@@ -85,14 +85,17 @@ class History:
     def move(self, kept: Kept) -> None:
         """Note where a run is now and how its manifest looks there; what it holds is as before."""
         self._connection.execute(
-            "UPDATE runs SET path = ?, stamps = ?, digest = ? WHERE run_id = ?", [kept.path, kept.stamps, kept.digest, kept.run_id]
+            "UPDATE runs SET path = ?, stamps = ?, digest = ? WHERE run_id = ?",
+            [kept.path, kept.stamps, kept.digest, kept.run_id],
         )
 
     def _insert(self, table: str, rows: Sequence[Mapping[str, Any]]) -> None:
         columns = _TABLES[table]
         if rows:
             marks = ", ".join("?" for _ in columns)
-            self._connection.executemany(f"INSERT INTO {table} VALUES ({marks})", [[row[c] for c in columns] for row in rows])
+            self._connection.executemany(
+                f"INSERT INTO {table} VALUES ({marks})", [[row[c] for c in columns] for row in rows]
+            )
 
 
 @contextmanager
@@ -135,7 +138,9 @@ def _check_place(path: Path, *, write: bool) -> None:
         if size is not None and _start(path)[8:] != _MAGIC:
             raise InputError(path, found="it is not a DuckDB file", expected=_EXPECTED, advice=_ANOTHER)
         if size is None and not path.absolute().parent.is_dir():
-            raise InputError(path, found="its folder does not exist", expected="a folder to write to", advice="make it first")
+            raise InputError(
+                path, found="its folder does not exist", expected="a folder to write to", advice="make it first"
+            )
     except OSError as error:
         raise InputError(path, found=f"it cannot be read ({error.strerror})", advice="check the permissions") from None
 
@@ -153,7 +158,9 @@ def _start(path: Path) -> bytes:
 def _unreadable(place: str, error: Exception) -> InputError:
     text = printable(str(error).partition("\n")[0])
     if "set lock" in text:
-        return InputError(place, found="another process has it open", advice="wait until it has finished, then run this again")
+        return InputError(
+            place, found="another process has it open", advice="wait until it has finished, then run this again"
+        )
     return InputError(place, found=f"it cannot be read or written ({text})", expected=_EXPECTED, advice=_ANOTHER)
 
 

@@ -56,7 +56,11 @@ def _runs_in(folder: Path) -> Iterator[Path]:
 
 
 def update(
-    history: History, runs: Sequence[Path], *, jobs: int | None = None, reading: Callable[[str], None] = lambda _path: None
+    history: History,
+    runs: Sequence[Path],
+    *,
+    jobs: int | None = None,
+    reading: Callable[[str], None] = lambda _path: None,
 ) -> Update:
     """Read those of `runs` that the history lacks, or that have changed since."""
     # `history`: the history, opened to be written. `runs`: run directories, as `find_runs` returns them. `jobs`: the

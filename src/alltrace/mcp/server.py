@@ -45,10 +45,12 @@ def make_server(tools: Tools) -> Any:
         server.tool(name=name, description=inspect.getdoc(ask), structured_output=True)(tool_of(ask))
     server.resource("alltrace://tables", description="the tables that sql reads, with their columns")(tables_text)
     server.resource("alltrace://recipes", description="the recipes, with what each answers")(recipes_text)
-    server.resource("alltrace://recipes/{name}", description="a recipe or report: what it answers, its options, its columns")(
-        recipe_text
+    server.resource(
+        "alltrace://recipes/{name}", description="a recipe or report: what it answers, its options, its columns"
+    )(recipe_text)
+    server.resource("alltrace://kinds", description="the kinds of findings of diagnose, with what each means")(
+        kinds_text
     )
-    server.resource("alltrace://kinds", description="the kinds of findings of diagnose, with what each means")(kinds_text)
     return server
 
 
@@ -109,5 +111,7 @@ def serve(roots: Sequence[Path], *, cache_dir: Path | None, port: int | None, te
         token = new_token()
         app: Any = Guard(server.streamable_http_app(host=host), token=token, host=host, port=number, page=False)
         tell(f"http://{host}:{number}/mcp\nAuthorization: Bearer {token}")
-        config = uvicorn.Config(app, log_level="critical", access_log=False, server_header=False, timeout_graceful_shutdown=1)
+        config = uvicorn.Config(
+            app, log_level="critical", access_log=False, server_header=False, timeout_graceful_shutdown=1
+        )
         uvicorn.Server(config).run(sockets=[listening])

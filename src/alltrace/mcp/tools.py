@@ -59,7 +59,9 @@ class Tools:
 
         try:
             with self._lock:
-                return self._reply(self._run(run).recipe("diagnose", skip_warmup=skip_warmup).answer, limit, offset, "diagnose")
+                return self._reply(
+                    self._run(run).recipe("diagnose", skip_warmup=skip_warmup).answer, limit, offset, "diagnose"
+                )
         except NoReportError:
             return self.hang(run, limit=limit, offset=offset)
 
@@ -169,7 +171,9 @@ class Tools:
     def _reply(answer: Answer, limit: int, offset: int, asked: str = "") -> Reply:
         """The rows from `offset` on, as many as `limit` and the bound on bytes allow, and what not to conclude from `asked`."""
         if limit < 1 or offset < 0:
-            raise UsageError(f"limit is {limit} and offset {offset}; expected a limit of 1 or more and an offset of 0 or more")
+            raise UsageError(
+                f"limit is {limit} and offset {offset}; expected a limit of 1 or more and an offset of 0 or more"
+            )
         total = answer.table.num_rows
         rows: list[dict[str, object]] = []
         size = 0
@@ -183,7 +187,10 @@ class Tools:
             "columns": [{"name": c.name, "unit": c.unit} for c in answer.columns],
             "rows": rows,
             "rows_total": total,
-            "notes": [*(_cut(printable(note)) for note in answer.notes), *([cautions()[asked]] if asked in cautions() else [])],
+            "notes": [
+                *(_cut(printable(note)) for note in answer.notes),
+                *([cautions()[asked]] if asked in cautions() else []),
+            ],
         }
         if answer.verdict is not None:
             reply["verdict"] = printable(answer.verdict)

@@ -137,7 +137,8 @@ def cells(*texts: str) -> tuple[Cell, ...]:
 
 def empty_table(columns: Sequence[Cell], *, in_bytes: bool = False) -> AnswerTable:
     return AnswerTable(
-        pa.schema([c.field(in_bytes=in_bytes) for c in columns]).empty_table(), tuple(c.answer_column() for c in columns)
+        pa.schema([c.field(in_bytes=in_bytes) for c in columns]).empty_table(),
+        tuple(c.answer_column() for c in columns),
     )
 
 

@@ -207,7 +207,9 @@ class FileAccessSum(SqlNsysRecipe):
         if options["per_nvtx"] and accesses.num_rows:
             thread, start, end = (integers(accesses.column(c), -1) for c in ("thread", "start", "end"))
             # a thread that is not known is in no range
-            ranges = pc.if_else(pa.array(thread >= 0), innermost_ranges(rank, np.maximum(thread, 0), start, end), ranges)
+            ranges = pc.if_else(
+                pa.array(thread >= 0), innermost_ranges(rank, np.maximum(thread, 0), start, end), ranges
+            )
         accesses = accesses.append_column("range", ranges).append_column(
             "host", pa.array([rank.host] * accesses.num_rows, pa.string())
         )
@@ -269,7 +271,10 @@ def _small_sizes(sizes: list[dict[str, Any]]) -> list[str]:
     notes = []
     for kind in _SIZED:
         bins = [row for row in sizes if row["Kind"] == kind and row["Size Start"] > 0]
-        calls, small = sum(row["Count"] for row in bins), sum(row["Count"] for row in bins if row["Size End"] <= _SMALL_BYTES)
+        calls, small = (
+            sum(row["Count"] for row in bins),
+            sum(row["Count"] for row in bins if row["Size End"] <= _SMALL_BYTES),
+        )
         if calls and 2 * small > calls:
             share = 100.0 * small / calls
             notes.append(
@@ -280,7 +285,8 @@ def _small_sizes(sizes: list[dict[str, Any]]) -> list[str]:
 
 def _hints(by_file: Any) -> tuple[str, ...]:
     reads, writes, small, total, other = (
-        int(pc.sum(column(by_file, name)).as_py() or 0) for name in ("Reads", "Writes", "Small Calls", "Total Time", "Other Time")
+        int(pc.sum(column(by_file, name)).as_py() or 0)
+        for name in ("Reads", "Writes", "Small Calls", "Total Time", "Other Time")
     )
     notes = []
     if reads + writes and 2 * small > reads + writes:

@@ -31,24 +31,35 @@ FARTHEST_NS = 1 << 62  # no filter names a time farther away: no event is, and l
 
 TIMES = (
     *(
-        Option(name, int, None, f"Count only what {which}; ns on the run's clock.", least=-FARTHEST_NS, most=FARTHEST_NS)
+        Option(
+            name, int, None, f"Count only what {which}; ns on the run's clock.", least=-FARTHEST_NS, most=FARTHEST_NS
+        )
         for name, which in (("start", "ends at this time or later"), ("end", "starts at this time or earlier"))
     ),
-    Option("filter_time", str, None, "Count only what overlaps START/END, such as 1s/2s500ms, 10ms/ or /3s; a plain number is ns."),
+    Option(
+        "filter_time",
+        str,
+        None,
+        "Count only what overlaps START/END, such as 1s/2s500ms, 10ms/ or /3s; a plain number is ns.",
+    ),
 )
 _RANGES = (
     "Count only what overlaps these NVTX ranges: RANGE[@DOMAIN][/INDEX]; without an index all of that name, the first is 0. "
     "A backslash before @, / or \\ takes it literally; the domain * is any domain, without one it is the default domain."
 )
 FILTERS = (*TIMES, Option("filter_nvtx", str, None, _RANGES))
-_PROJECTED = "Count only what ran on the GPU while the work launched inside these NVTX ranges did; spelled as for --filter-nvtx."
+_PROJECTED = (
+    "Count only what ran on the GPU while the work launched inside these NVTX ranges did; spelled as for --filter-nvtx."
+)
 PROJECTED = Option("filter_projected_nvtx", str, None, _PROJECTED)
 NVTX = Option("nvtx", str, None, "Count only what overlaps the first NVTX range of this name: RANGE[@DOMAIN].")
 
 _RANGE_READS = {"ranges": ("start", "end", "thread", "process", "name", "domain", "kind")}
 _NS = {"n": 1, "u": 10**3, "m": 10**6, "s": 10**9, "min": 60 * 10**9, "h": 3600 * 10**9}
 # a number without a unit is ns
-_PIECE = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,2})?)(?:(n|u|m)s(?:ec)?|(s)(?:ec)?|(m)(?:in)?|(h)(?:our)?|)")
+_PIECE = re.compile(
+    r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,2})?)(?:(n|u|m)s(?:ec)?|(s)(?:ec)?|(m)(?:in)?|(h)(?:our)?|)"
+)
 _LONGEST_TIME = 200
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 
@@ -97,7 +108,9 @@ def given_filters(options: Mapping[str, Any]) -> Filters:
         nvtx.append(RangeName(first.name, first.domain, first.index or 0))
     projected = values.get("filter_projected_nvtx")
     words = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in values.items())
-    return Filters(start, end, tuple(nvtx), None if projected is None else parse_range("--filter-projected-nvtx", projected), words)
+    return Filters(
+        start, end, tuple(nvtx), None if projected is None else parse_range("--filter-projected-nvtx", projected), words
+    )
 
 
 def pattern_of(flag: str, text: str | None) -> UserPattern | None:
@@ -175,7 +188,9 @@ class _FilteredRows:
     def _projected(self) -> NDArray[np.int64]:
         assert self._filters.projected is not None  # noqa: S101  only called if there is one
         projected = projection(self._inner)
-        chosen = _matching(self._inner, projected.ranges, self._filters.projected, integers(projected.ranges.column("start")))
+        chosen = _matching(
+            self._inner, projected.ranges, self._filters.projected, integers(projected.ranges.column("start"))
+        )
         return _merged(projected.first[chosen], projected.last[chosen])
 
 
@@ -215,7 +230,9 @@ def _spans(ranges: Any) -> _Spans:
     by_owner: list[dict[int, NDArray[np.int64]]] = []
     for column, mine in (("thread", of_thread), ("process", ~of_thread)):
         owner = integers(ranges.column(column), -1)
-        by_owner.append({int(o): _merged(*(v[mine & (owner == o)] for v in (start, end))) for o in np.unique(owner[mine])})
+        by_owner.append(
+            {int(o): _merged(*(v[mine & (owner == o)] for v in (start, end))) for o in np.unique(owner[mine])}
+        )
     return _Spans(_merged(start, end), *by_owner)
 
 

@@ -102,7 +102,9 @@ class CudaGpuKernHist(SqlNsysRecipe):
         places = [-(-int(reach[-1]) * p // 100) - 1 for p in _PERCENTS]
         marks = value[order][np.searchsorted(reach, places, side="right")]
         percentiles = {"Percentile": list(_PERCENTS), "Duration": marks}
-        return self.answer({"histogram": _histogram(edges, value, count), "rank_histogram": each, "percentiles": percentiles})
+        return self.answer(
+            {"histogram": _histogram(edges, value, count), "rank_histogram": each, "percentiles": percentiles}
+        )
 
 
 def _histogram(edges: Int64, value: Int64, count: Int64) -> dict[str, Any]:
@@ -169,9 +171,13 @@ class NvtxGpuProjTrace(NsysRecipe):
 
 _OVERLAPS = {
     "communication": Cell(
-        "Communication Overlap", "percent", "Of its time, that in which another communication kernel runs on the device."
+        "Communication Overlap",
+        "percent",
+        "Of its time, that in which another communication kernel runs on the device.",
     ),
-    "compute": Cell("Compute Overlap", "percent", "Of its time, that in which another compute kernel runs on the device."),
+    "compute": Cell(
+        "Compute Overlap", "percent", "Of its time, that in which another compute kernel runs on the device."
+    ),
 }
 
 
@@ -211,7 +217,9 @@ class NcclGpuOverlapTrace(NsysRecipe):
     def map_rank(self, rank: Rank, options: Options) -> Any:
         """The kernels by their starts, with both overlaps in ns."""
         kernels = rank.table("kernels", self.tables["kernels"])
-        start, end, process, device, name = (integers(kernels.column(c), -1) for c in ("start", "end", "process", "device", "name"))
+        start, end, process, device, name = (
+            integers(kernels.column(c), -1) for c in ("start", "end", "process", "device", "name")
+        )
         words = column(kernels, "kind").cast(pa.string())
         talks = pc.is_in(words, value_set=pa.array(sorted(NOT_COMPUTE))).to_numpy(zero_copy_only=False)
         # a key that is the same for all only costs time
@@ -372,7 +380,9 @@ class NcclStraggler(NsysRecipe):
         place = {key: i for i, key in enumerate(zip(group_of, rank_of, strict=True))}
         times, caused = np.zeros(len(place), np.int64), np.zeros(len(place), np.int64)
         for into, whose, amount in ((caused, awaited, wait), (times, last, (rank == last).astype(np.int64))):
-            at = np.array([place.get(key, -1) for key in zip(communicator.tolist(), whose.tolist(), strict=True)], np.int64)
+            at = np.array(
+                [place.get(key, -1) for key in zip(communicator.tolist(), whose.tolist(), strict=True)], np.int64
+            )
             np.add.at(into, at[at >= 0], amount[at >= 0])
         count = integers(summary.column(COUNT))
         called = {g.number: g.name for g in alignment_of(run).groups}
@@ -385,7 +395,9 @@ class NcclStraggler(NsysRecipe):
         return self.answer({"stragglers": ordered(stragglers, "-Caused Wait", "Rank", "Communicator"), "heatmap": heat})
 
 
-def _heatmap(span: tuple[int, int], bins: int, rank: Int64, first: Int64, late: Int64, was_last: NDArray[np.bool_]) -> Columns:
+def _heatmap(
+    span: tuple[int, int], bins: int, rank: Int64, first: Int64, late: Int64, was_last: NDArray[np.bool_]
+) -> Columns:
     start, end = min(span[0], int(first.min())), max(span[1], int(first.max()) + 1)
     edges = bin_edges(start, end, min(bins, end - start))
     ranks, number = np.unique(rank, return_inverse=True)

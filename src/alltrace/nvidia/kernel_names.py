@@ -58,14 +58,19 @@ def kernel_texts(rank: Rank, kernels: Any, options: Mapping[str, Any]) -> Any:
     ranges = launch_ranges(rank, kernels) if options.get("nvtx_name") else pa.nulls(kernels.num_rows, pa.int64())
     codes, first = group([ranges, name])
     text = rank.texts(name.take(pa.array(first)))
-    prefixed = pc.binary_join_element_wise(rank.texts(ranges.take(pa.array(first))), text, "/", null_handling="emit_null")
+    prefixed = pc.binary_join_element_wise(
+        rank.texts(ranges.take(pa.array(first))), text, "/", null_handling="emit_null"
+    )
     labels = pc.cast(pc.coalesce(prefixed, text), pa.string())
     return pa.DictionaryArray.from_arrays(pa.array(codes.astype(np.int32)), labels)
 
 
 def copy_labels(kinds: Any) -> Any:
     """`[CUDA memcpy Host-to-Device]` or `[CUDA memset]` for kinds of `copies`, a string array."""
-    labels = {kind: f"[CUDA memcpy {label}]" for kind, label in COPY_LABELS.items()} | {"memset": "[CUDA memset]", None: None}
+    labels = {kind: f"[CUDA memcpy {label}]" for kind, label in COPY_LABELS.items()} | {
+        "memset": "[CUDA memset]",
+        None: None,
+    }
     return pa.array([labels.get(kind, f"[CUDA memcpy {kind}]") for kind in kinds.to_pylist()], pa.string())
 
 
@@ -112,7 +117,9 @@ def launches(kernels: Any, api: Any) -> tuple[NDArray[np.int64], NDArray[np.int6
 
 def _call_codes(kernels: Any, api: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """A number for each row of both tables, the same where process and correlation id are."""
-    process, correlation = (np.concatenate([integers(t.column(c), -1) for t in (kernels, api)]) for c in ("process", "correlation"))
+    process, correlation = (
+        np.concatenate([integers(t.column(c), -1) for t in (kernels, api)]) for c in ("process", "correlation")
+    )
     if not len(process):
         return process, correlation
     low = int(correlation.min())

@@ -33,7 +33,9 @@ Reals = NDArray[np.float64]
 SeriesRows = Iterable[Mapping[str, Any]]
 
 _BINNING = "binning"
-_CUMULATIVE = Option("cumulative", bool, False, "Add up kernels that run at once, so that a bin can have more than 100 %.")
+_CUMULATIVE = Option(
+    "cumulative", bool, False, "Add up kernels that run at once, so that a bin can have more than 100 %."
+)
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,9 @@ class HeatMap(NsysRecipe):
 
     def map_rank(self, rank: Rank, options: Options) -> Any:
         rows = list(self._series(rank, options))
-        kinds = {c.title: c.field().type for c in self._labels} | {c.title: pa.list_(pa.float64()) for c in self._values}
+        kinds = {c.title: c.field().type for c in self._labels} | {
+            c.title: pa.list_(pa.float64()) for c in self._values
+        }
         return pa.table({title: pa.array([row[title] for row in rows], kind) for title, kind in kinds.items()})
 
     def combine(self, parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
@@ -276,7 +280,10 @@ class HostUtilMap(HeatMap):
         )
 
     def without(self, options: Options) -> dict[str, str]:
-        zero = {"kernels": "the columns Kernel and Overlap are 0", self._calls: f"the columns {self._library} and Overlap are 0"}
+        zero = {
+            "kernels": "the columns Kernel and Overlap are 0",
+            self._calls: f"the columns {self._library} and Overlap are 0",
+        }
         return {**super().without(options), **zero}
 
     def _of_processes(self, rank: Rank, options: Options) -> SeriesRows:
@@ -294,7 +301,11 @@ class HostUtilMap(HeatMap):
 mpi_gpu_time_util_map = HostUtilMap("mpi_gpu_time_util_map", "mpi")
 ucx_gpu_time_util_map = HostUtilMap("ucx_gpu_time_util_map", "ucx")
 
-_METRICS = {"SM Active": "multiprocessors with work", "SM Issue": "cycles that issue", "Tensor Active": "the tensor cores' cycles"}
+_METRICS = {
+    "SM Active": "multiprocessors with work",
+    "SM Issue": "cycles that issue",
+    "Tensor Active": "the tensor cores' cycles",
+}
 
 
 def _metric_means(rank: Rank, options: Options) -> SeriesRows:
@@ -368,14 +379,18 @@ class SamplerMap(HeatMap):
             doc,
             tables={"generic_metrics": ("time", "source", "metric", "value")},
             values=cells("Value | real | Mean of the samples, in the counter's own unit."),
-            labels=cells("Source | text | The sampler.", "Metric | text | The counter, with its device where it has one."),
+            labels=cells(
+                "Source | text | The sampler.", "Metric | text | The counter, with its device where it has one."
+            ),
             series=self._of_counters,
             settings=settings,
         )
 
     def _of_counters(self, rank: Rank, options: Options) -> Iterator[Mapping[str, Any]]:
         cut: Binning = options[_BINNING]
-        counters = series(rank, rank.table("generic_metrics", self.tables["generic_metrics"]), "source", "metric", time="time")
+        counters = series(
+            rank, rank.table("generic_metrics", self.tables["generic_metrics"]), "source", "metric", time="time"
+        )
         names = texts_of(rank, np.array([s.key[0] for s in counters], np.int64))
         for samples in sorted(counters, key=lambda s: (names[s.key[0]], s.metric)):
             source = names[samples.key[0]]
@@ -392,7 +407,10 @@ class SamplerMap(HeatMap):
         extents = {rank: (0, end - start) for rank, (start, end) in cut.extents.items()}
         longest = max((end for _, end in extents.values()), default=0)
         origins = {rank: start for rank, (start, _) in cut.extents.items()}
-        return {**prepared, _BINNING: replace(cut, edges=equal_bins(0, longest, options["bins"]), extents=extents, origins=origins)}
+        return {
+            **prepared,
+            _BINNING: replace(cut, edges=equal_bins(0, longest, options["bins"]), extents=extents, origins=origins),
+        }
 
 
 storage_util_map = SamplerMap(

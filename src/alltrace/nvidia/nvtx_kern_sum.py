@@ -82,7 +82,9 @@ class NvtxKernSum(SqlReport):
         domain = pc.if_else(pc.is_valid(ranges.column("name")), ranges.column("domain"), pa.scalar(None, pa.int64()))
         ranges = ranges.set_column(ranges.column_names.index("domain"), "domain", domain)
         calls = match_launches(
-            in_pieces(rank, "api", CALLS), integers(kernels.column("process"), -1), integers(kernels.column("correlation"), -1)
+            in_pieces(rank, "api", CALLS),
+            integers(kernels.column("process"), -1),
+            integers(kernels.column("correlation"), -1),
         )
         spans, start, end = on_one_line(ranges, calls.thread, calls.start, calls.end)
         range_of, first = group([ranges.column(c) for c in _OWNER])
@@ -109,7 +111,13 @@ class NvtxKernSum(SqlReport):
     def _reduce_statement(self, options: Options) -> str:
         """The statistics by range, thread and kernel; what has no range or thread comes first."""
         words = self.words(options)
-        labels = {"NVTX Range": RANGE_NAME, "Style": STYLE_NAME, "PID": "pid", "TID": "tid", "Kernel Name": "text_of(kernel)"}
+        labels = {
+            "NVTX Range": RANGE_NAME,
+            "Style": STYLE_NAME,
+            "PID": "pid",
+            "TID": "tid",
+            "Kernel Name": "text_of(kernel)",
+        }
         once = ", ".join(f"if(generate_subscripts(value, 1) = 1, {name}, 0) AS {name}" for name in _INSTANCES)
         statistics = statistics_statement(
             labels,
@@ -158,7 +166,9 @@ def _spread(rows: Int64, values: Int64, first: Int64, stop: Int64) -> tuple[Int6
     return np.repeat(rows, many), values[at]
 
 
-def _part(rank: Rank, owners: Any, owner: Int64, range_rows: Int64 | None, kernel: Any, kernel_rows: Int64, length: Int64) -> Any:
+def _part(
+    rank: Rank, owners: Any, owner: Int64, range_rows: Int64 | None, kernel: Any, kernel_rows: Int64, length: Int64
+) -> Any:
     """A row for each owner and kernel, of pairs of an owner's row and a kernel's."""
     kernel_of, first = group([kernel])
     keys, rows = group([pa.array(owner), pa.array(kernel_of[kernel_rows])])
@@ -171,12 +181,16 @@ def _part(rank: Rank, owners: Any, owner: Int64, range_rows: Int64 | None, kerne
     ids = np.zeros((2, number), np.int64)
     ids[:, has_thread] = pids_and_tids(rank, integers(described.column("thread"))[has_thread])
     stops = pa.array(np.append(begins, len(of)).astype(np.int32))
-    counts = [np.zeros(number, np.int64) if r is None else _distinct(keys, r, number) for r in (range_rows, kernel_rows)]
+    counts = [
+        np.zeros(number, np.int64) if r is None else _distinct(keys, r, number) for r in (range_rows, kernel_rows)
+    ]
     columns = {name: described.column(name) for name in ("domain", "name", "kind")}
     columns |= {name: pa.array(values, mask=~has_thread) for name, values in zip(("pid", "tid"), ids, strict=True)}
     columns["kernel"] = kernel.take(pa.array(first[kernel_of[kernel_rows[rows[in_order]]]])).cast(pa.int64())
     columns |= {name: count[in_order] for name, count in zip(_INSTANCES, counts, strict=True)}
-    return pa.table(columns | {n: pa.ListArray.from_arrays(stops, table.column(n).combine_chunks()) for n in (VALUE, COUNT)})
+    return pa.table(
+        columns | {n: pa.ListArray.from_arrays(stops, table.column(n).combine_chunks()) for n in (VALUE, COUNT)}
+    )
 
 
 def _narrow(table: Any) -> Any:

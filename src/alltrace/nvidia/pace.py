@@ -58,7 +58,9 @@ class Pace(SqlNsysRecipe):
     in `stats`.
     """
 
-    own: ClassVar[tuple[Option, ...]] = (Option("name", str, None, "The name that marks the iterations.", required=True),)
+    own: ClassVar[tuple[Option, ...]] = (
+        Option("name", str, None, "The name that marks the iterations.", required=True),
+    )
     chart = Chart("lines", "Iteration", ("Delta",), "Rank")
 
     def __init__(
@@ -106,7 +108,9 @@ ORDER BY start, "end"
         answer = self._with_wide({"pace": pace, "stats": stats, "files": file_columns(parts, run)}, columns, parts)
         return answer._replace(notes=tuple(_notes(parts)))
 
-    def _with_wide(self, tables: Mapping[str, Any], columns: Mapping[int, Mapping[str, Any]], parts: Sequence[Part]) -> Answer:
+    def _with_wide(
+        self, tables: Mapping[str, Any], columns: Mapping[int, Mapping[str, Any]], parts: Sequence[Part]
+    ) -> Answer:
         answer = self.answer(tables)
         further = dict(answer.further)
         ranks = [part.rank for part in parts]
@@ -117,7 +121,9 @@ ORDER BY start, "end"
                 wide[quantity][: len(values), at] = values
         for quantity, values in wide.items():
             further[f"pace_{quantity}"] = _by_rank(ranks, values, quantity)
-        further["pace_delta_stats"] = cell_table(_DELTA, _delta_statistics(wide["delta"])) if longest else empty_table(_DELTA)
+        further["pace_delta_stats"] = (
+            cell_table(_DELTA, _delta_statistics(wide["delta"])) if longest else empty_table(_DELTA)
+        )
         return answer._replace(further=further)
 
 

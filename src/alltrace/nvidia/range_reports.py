@@ -75,7 +75,9 @@ class NvtxPushpopTrace(Report):
         keep = pc.fill_null(wanted, False).to_numpy()
         place = None if keep.all() else np.cumsum(keep) - 1
         ranges = ranges if place is None else pc.filter(ranges, pa.array(keep))
-        start, end, thread = (integers(c) for c in (ranges.column("start"), close_ends(ranges), ranges.column("thread")))
+        start, end, thread = (
+            integers(c) for c in (ranges.column("start"), close_ends(ranges), ranges.column("thread"))
+        )
         if ranges.column("end").null_count:
             line = Line(int(thread.max(initial=-1)) + 1, start, end)
             parent = Spans(line.place(thread, start), line.place(thread, end), end - start).parents()
@@ -169,7 +171,9 @@ def _work_outside(rank: Rank, of: Projection, schema: Any) -> Any:
     pid, tid = pids_and_tids(rank, integers(of.outside.column("thread"))[at : at + 1])
     ids = np.unique(integers(of.outside.column("correlation")))
     row: dict[str, Any] = dict.fromkeys(schema.names)
-    row.update(first=int(integers(of.outside.column("start")).min()), last=int(last[at]), PID=int(pid[0]), TID=int(tid[0]))
+    row.update(
+        first=int(integers(of.outside.column("start")).min()), last=int(last[at]), PID=int(pid[0]), TID=int(tid[0])
+    )
     row.update(operations=len(ids), NumChild=0, correlations=ids)
     return pa.Table.from_pylist([row], schema=schema)
 
@@ -250,7 +254,8 @@ class NvtxGpuProjTrace(Report):
             ranged = [part for part in parts if inside_and_outside(part)[0].table.num_rows]
             numberings = number_ranges((inside_and_outside(part)[0] for part in ranged), run)
             rows = (
-                (part.rank, inside_cells(inside_and_outside(part)[0], by, run)) for part, by in zip(ranged, numberings, strict=True)
+                (part.rank, inside_cells(inside_and_outside(part)[0], by, run))
+                for part, by in zip(ranged, numberings, strict=True)
             )
             one_by_one: Iterable[list[Part]] = ([Part(rank, table)] for rank, table in rows)
             for spans in one_by_one if _follow(ranged, numberings) else merged_spilled(rows, "RangeId"):
@@ -276,7 +281,11 @@ class NvtxGpuProjTrace(Report):
             outside = [(rank, {**last, "first": min(row["first"] for _, row in outside), "operations": number})]
         rows = [outside_cells(rank, row) for rank, row in outside]
         titles = [cell.title for cell in self.answer_cells(options)]
-        return self.answer({title: [row.get(title) for row in rows] for title in titles}, options) if rows else self.empty(options)
+        return (
+            self.answer({title: [row.get(title) for row in rows] for title in titles}, options)
+            if rows
+            else self.empty(options)
+        )
 
     def _by_number(self, tables: Sequence[Any], options: Options) -> Answer:
         whole = stack(tables)
@@ -349,7 +358,9 @@ class NvtxGpuProjSum(SqlReport):
     @property
     def statements(self) -> Statements:
         work = "the GPU work of each NVTX range"
-        return self.select(_MAP_PROJECTED, self._reduce_statement, stand_alone=by_rank, rank_tables=_projected, computed=work)
+        return self.select(
+            _MAP_PROJECTED, self._reduce_statement, stand_alone=by_rank, rank_tables=_projected, computed=work
+        )
 
     def _reduce_statement(self, options: Options) -> str:
         carried = ("length", "operations", "level", "children")

@@ -59,7 +59,10 @@ def range_names(table: Any, texts: RunFacts | Rank) -> Any:
 
 def is_kind(kinds: Any, kind: str) -> Any:
     """Whether each is of a kind, for the column `kind` of `ranges`: chunked booleans, null if it is null."""
-    chunks = [pc.take(pa.array([word == kind for word in c.dictionary.to_pylist()], pa.bool_()), c.indices) for c in kinds.chunks]
+    chunks = [
+        pc.take(pa.array([word == kind for word in c.dictionary.to_pylist()], pa.bool_()), c.indices)
+        for c in kinds.chunks
+    ]
     return pa.chunked_array(chunks, pa.bool_())
 
 

@@ -87,7 +87,9 @@ class NsysRecipe(Question):
     def combine(self, parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
         """The answer from the parts that have rows; a table that is a stream looks at the parts as it is read."""
 
-    def answer(self, tables: Mapping[str, Columns | Generator[Columns, None, None]], notes: Sequence[str] = ()) -> Answer:
+    def answer(
+        self, tables: Mapping[str, Columns | Generator[Columns, None, None]], notes: Sequence[str] = ()
+    ) -> Answer:
         """The answer made of columns by title, for each of `results`; a missing table is empty."""
         # a table with a row for each event of all ranks comes in pieces, and is a stream.
         results = {name: _result(cells, tables.get(name) or {}) for name, cells in self.results.items()}

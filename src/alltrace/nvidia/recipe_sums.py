@@ -49,7 +49,9 @@ class ReportSum(NsysRecipe):
     def __init__(self, report: Sum, doc: str, *, device: bool = True, own: tuple[Option, ...] = ()) -> None:
         self._report, self._label = report, report.named[0]
         whole, part = ("bytes", "mean_bytes") if report.sizes else ("ns", "mean_ns")
-        share = () if report.sizes else (Cell("Time", "percent", "Share of the sum of Total Time over the rows listed."),)
+        share = (
+            () if report.sizes else (Cell("Time", "percent", "Share of the sum of Total Time over the rows listed."),)
+        )
         statistics = (
             Cell(self._label.title, "text", self._label.doc),
             *share,
@@ -69,7 +71,8 @@ class ReportSum(NsysRecipe):
         exact = {"mean_bytes": "exact_bytes"}
         each = (cell._replace(kind=exact.get(cell.kind, cell.kind), half_up=True) for cell in statistics)
         ends = cells(
-            f"Min File | text | Rank's report with the smallest; {_FILES}", f"Max File | text | With the largest; {_FILES}"
+            f"Min File | text | Rank's report with the smallest; {_FILES}",
+            f"Max File | text | With the largest; {_FILES}",
         )
         super().__init__(
             report.name,
@@ -120,16 +123,22 @@ class ReportSum(NsysRecipe):
 
 
 cuda_api_sum = ReportSum(
-    report_sums.cuda_api_sum, "The time that CUDA calls took on the CPU, by function, over all ranks and on each.", device=False
+    report_sums.cuda_api_sum,
+    "The time that CUDA calls took on the CPU, by function, over all ranks and on each.",
+    device=False,
 )
 cuda_gpu_kern_sum = ReportSum(
-    report_sums.cuda_gpu_kern_sum, "The time that kernels ran on GPUs, by name, over all ranks and on each.", own=(BASE, MANGLED)
+    report_sums.cuda_gpu_kern_sum,
+    "The time that kernels ran on GPUs, by name, over all ranks and on each.",
+    own=(BASE, MANGLED),
 )
 cuda_gpu_mem_size_sum = ReportSum(
-    report_sums.cuda_gpu_mem_size_sum, "The bytes of copies and fills on GPUs, by direction, over all ranks and on each."
+    report_sums.cuda_gpu_mem_size_sum,
+    "The bytes of copies and fills on GPUs, by direction, over all ranks and on each.",
 )
 cuda_gpu_mem_time_sum = ReportSum(
-    report_sums.cuda_gpu_mem_time_sum, "The time that copies and fills took on GPUs, by direction, over all ranks and on each."
+    report_sums.cuda_gpu_mem_time_sum,
+    "The time that copies and fills took on GPUs, by direction, over all ranks and on each.",
 )
 osrt_sum = ReportSum(
     report_sums.osrt_sum,
@@ -226,7 +235,9 @@ class DurationSum(SqlNsysRecipe):
     def combine(self, parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
         if not parts:
             return self.answer({})
-        of_all, of_rank = (self.statements.over_parts(parts, run, {**options, "by_rank": by_rank}) for by_rank in (False, True))
+        of_all, of_rank = (
+            self.statements.over_parts(parts, run, {**options, "by_rank": by_rank}) for by_rank in (False, True)
+        )
         rank = of_rank.column(RANK)
         every = {TEXT: of_all.column(TEXT), **duration_columns(of_all, exact=False)}
         each = {TEXT: of_rank.column(TEXT), **duration_columns(of_rank, exact=True), "Rank": rank}
@@ -354,9 +365,13 @@ class NcclSum(DurationSum):
         work = rank.table("collectives", ("start", "end", *_OPERATION))
         lasted = pc.subtract(work.column("end"), work.column("start"))
         timed = lasted.is_valid()
-        works = collect({c: work.column(c).filter(timed) for c in _OPERATION}, pc.max_element_wise(lasted.filter(timed), 0))
+        works = collect(
+            {c: work.column(c).filter(timed) for c in _OPERATION}, pc.max_element_wise(lasted.filter(timed), 0)
+        )
         works = with_rank(works, rank.rank)
-        tables = [t.append_column("on_gpu", pa.repeat(on_gpu, t.num_rows)) for t, on_gpu in ((calls, False), (works, True))]
+        tables = [
+            t.append_column("on_gpu", pa.repeat(on_gpu, t.num_rows)) for t, on_gpu in ((calls, False), (works, True))
+        ]
         return pa.concat_tables(tables, promote_options="permissive")
 
     def map_ranks(self, ranks: Sequence[Rank], options: Options) -> None:
@@ -364,7 +379,8 @@ class NcclSum(DurationSum):
 
     def combine(self, parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
         calls = [
-            Part(p.rank, p.table.filter(pc.invert(p.table.column("on_gpu"))).drop_columns(["on_gpu", *_OPERATION])) for p in parts
+            Part(p.rank, p.table.filter(pc.invert(p.table.column("on_gpu"))).drop_columns(["on_gpu", *_OPERATION]))
+            for p in parts
         ]
         answer = super().combine([p for p in calls if p.table.num_rows], run, options)
         works = [part for part in parts if pc.any(part.table.column("on_gpu")).as_py()]

@@ -134,7 +134,9 @@ class SqlReport(Report):
 
     def words(self, options: Options) -> dict[str, str]:
         by_rank = (
-            {"by_rank": "rank, ", "rank_cell": 'rank AS "Rank", '} if options.get("by_rank") else {"by_rank": "", "rank_cell": ""}
+            {"by_rank": "rank, ", "rank_cell": 'rank AS "Rank", '}
+            if options.get("by_rank")
+            else {"by_rank": "", "rank_cell": ""}
         )
         return {**by_rank, **(kernel_words(options) if self.names_kernels else {})}
 
@@ -144,7 +146,9 @@ class SqlReport(Report):
         def rank_tables(rank: Rank, options: Options) -> dict[str, Any]:
             tables = {table: id_table(rank, table, columns) for table, columns in self.reads(options).items()}
             if options.get("nvtx_name"):
-                tables["kernels"] = tables["kernels"].append_column("launch_range", launch_ranges(rank, tables["kernels"]))
+                tables["kernels"] = tables["kernels"].append_column(
+                    "launch_range", launch_ranges(rank, tables["kernels"])
+                )
             return tables
 
         def computed(options: Options) -> str | None:

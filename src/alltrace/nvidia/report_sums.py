@@ -44,7 +44,14 @@ class Sum(SqlReport):
         totaled: str | None = None,
         **facts: Any,
     ) -> None:
-        self.keys, self.events, self.labels, self.named, self.counted, self.sizes = keys, events, labels, named, counted, sizes
+        self.keys, self.events, self.labels, self.named, self.counted, self.sizes = (
+            keys,
+            events,
+            labels,
+            named,
+            counted,
+            sizes,
+        )
         self.totaled = totaled or ("Total" if sizes else "Total Time")
         self.ties = ties or (COUNT, named[-1].title, *(cell.title for cell in named[:-1]))
         whole, mean = ("size", "size") if sizes else ("time", "mean_time")
@@ -102,7 +109,9 @@ class Sum(SqlReport):
             return self.empty(options)
         table = self.statements.over_parts(parts, run, options)
         rank = table.column(RANK) if options.get("by_rank") else None
-        return self.answer({**self.by_title(table, rank), **({} if rank is None else {self.rank_cell.title: rank})}, options)
+        return self.answer(
+            {**self.by_title(table, rank), **({} if rank is None else {self.rank_cell.title: rank})}, options
+        )
 
 
 _DIMS = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
@@ -116,7 +125,9 @@ _DURATION = '"end" - start AS value'
 _FUNCTION = cells("Name | name | Function.")
 _KERNEL_CELL = Cell("Name", "name", "Kernel.")
 _OPERATION = cells("Operation | name | Copy, with its direction, or fill.")
-DIM_CELLS = cells("GridXYZ | name | Blocks of the grid in x, y and z.", "BlockXYZ | name | Threads of a block in x, y and z.")
+DIM_CELLS = cells(
+    "GridXYZ | name | Blocks of the grid in x, y and z.", "BlockXYZ | name | Threads of a block in x, y and z."
+)
 _CATEGORY = Cell("Category", "name", "CUDA_API, CUDA_KERNEL or MEMORY_OPER.")
 STYLE_CELL = Cell("Style", "name", "PushPop or StartEnd.")
 
@@ -237,12 +248,20 @@ WHERE {where}""",
     )
 
 
-nvtx_sum = _range_sum("nvtx_sum", "NVTX Range Summary", "The time that ranges took, by name and style.", "true", style=True)
+nvtx_sum = _range_sum(
+    "nvtx_sum", "NVTX Range Summary", "The time that ranges took, by name and style.", "true", style=True
+)
 nvtx_pushpop_sum = _range_sum(
-    "nvtx_pushpop_sum", "NVTX Push/Pop Range Summary", "The time that push/pop ranges took, by name.", "kind = 'pushpop'"
+    "nvtx_pushpop_sum",
+    "NVTX Push/Pop Range Summary",
+    "The time that push/pop ranges took, by name.",
+    "kind = 'pushpop'",
 )
 nvtx_startend_sum = _range_sum(
-    "nvtx_startend_sum", "NVTX Start/End Range Summary", "The time that start/end ranges took, by name.", "kind = 'startend'"
+    "nvtx_startend_sum",
+    "NVTX Start/End Range Summary",
+    "The time that start/end ranges took, by name.",
+    "kind = 'startend'",
 )
 
 
@@ -270,7 +289,11 @@ syscall_sum = _call_sum(
     cells("Name | name | System call."),
 )
 openmp_sum = _call_sum(
-    "openmp_sum", "OpenMP Summary", "The time that OpenMP events took, by name.", "openmp", cells("Name | name | Event.")
+    "openmp_sum",
+    "OpenMP Summary",
+    "The time that OpenMP events took, by name.",
+    "openmp",
+    cells("Name | name | Event."),
 )
 openacc_sum = Sum(
     "openacc_sum",
@@ -434,7 +457,11 @@ um_sum = SqlReport(
             "CPU Page Faults | int | Page faults on the CPU.",
         ),
         Cell(" GPU Page Faults", "int", "Page faults on GPUs."),
-        Cell("Migration Throughput", "throughput", "Bytes moved times the whole number of such moves that fit in a second."),
+        Cell(
+            "Migration Throughput",
+            "throughput",
+            "Bytes moved times the whole number of such moves that fit in a second.",
+        ),
     ),
     chart=Chart("stacked_bars", "Virtual Address", ("HtoD Migration size (MB)", "DtoH Migration size (MB)")),
     map_sql=_ACTIVITY,

@@ -81,7 +81,10 @@ def _gpu_rows(rank: Rank, options: Options) -> Any:
     kernels = rank.table("kernels", list(dict.fromkeys([*_PLACE, *kernel_columns(options), *_KERNEL.values()])))
     copies = rank.table("copies", [*_PLACE, *_COPY])
     fill = _are_fills(copies).to_numpy(zero_copy_only=False)
-    tables = [_kernel_rows(rank, kernels, options), _copy_rows(rank, copies.take(pa.array(np.argsort(fill, kind="stable"))))]
+    tables = [
+        _kernel_rows(rank, kernels, options),
+        _copy_rows(rank, copies.take(pa.array(np.argsort(fill, kind="stable")))),
+    ]
     titles = [cell.title for cell in cuda_gpu_trace.cells]
     return stack([t.select(titles) for t in tables if t.num_rows] or [tables[0].select(titles)])
 
@@ -149,7 +152,10 @@ cuda_gpu_trace = Trace(
     "cuda_gpu_trace",
     "CUDA GPU Trace",
     "Every kernel, copy and fill on GPUs, in the order of their starts.",
-    tables={"kernels": (*_PLACE, "process", "name", "short_name", "mangled_name", *_KERNEL.values()), "copies": (*_PLACE, *_COPY)},
+    tables={
+        "kernels": (*_PLACE, "process", "name", "short_name", "mangled_name", *_KERNEL.values()),
+        "copies": (*_PLACE, *_COPY),
+    },
     rows=_gpu_rows,
     options=KERNEL_OPTIONS,
     cells=cells(
@@ -225,7 +231,17 @@ cuda_kern_exec_trace = Trace(
     "CUDA Kernel Launch & Exec Time Trace",
     "Every kernel with a known launch: the call, the wait in the queue, the execution; in the order of the calls.",
     tables={
-        "kernels": ("start", "end", "process", "device", "correlation", "name", "short_name", "mangled_name", *_DIMS.values()),
+        "kernels": (
+            "start",
+            "end",
+            "process",
+            "device",
+            "correlation",
+            "name",
+            "short_name",
+            "mangled_name",
+            *_DIMS.values(),
+        ),
         "api": _API,
     },
     requires=("kernels", "api"),
@@ -283,7 +299,9 @@ mpi_event_trace = Trace(
     "mpi_event_trace",
     "MPI Event Trace",
     "Every MPI event as recorded: a wait for n requests is n rows, a send-receive is two, of which the sending has no length.",
-    tables={"mpi": ("start", "end", "thread", "name", "kind", "tag", "peer", "root", "bytes", "sent_bytes", "recv_bytes")},
+    tables={
+        "mpi": ("start", "end", "thread", "name", "kind", "tag", "peer", "root", "bytes", "sent_bytes", "recv_bytes")
+    },
     rows=_mpi_rows,
     options=(),
     called="Event",
@@ -316,7 +334,9 @@ def _congestion_rows(rank: Rank, options: Options) -> Any:
         models = rank.texts(column(samples, "model")) if "model" in columns else pa.nulls(samples.num_rows, pa.string())
         table = {"Start": samples.column("start"), "End": samples.column("end"), "Duration": _durations(samples)}
         rate = samples.column("value").cast(pa.int64(), safe=False)
-        tables.append(pa.table({**table, "Send wait rate": rate, "GUID": pa.array(guids, pa.string()), "Device name": models}))
+        tables.append(
+            pa.table({**table, "Send wait rate": rate, "GUID": pa.array(guids, pa.string()), "Device name": models})
+        )
     return pa.concat_tables(tables)
 
 

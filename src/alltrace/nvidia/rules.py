@@ -11,7 +11,16 @@ from numpy.typing import NDArray
 from alltrace.nvidia.cells import Cell, cells, stack
 from alltrace.nvidia.filters import NVTX
 from alltrace.nvidia.kernel_names import MEMORY_LABELS
-from alltrace.nvidia.recipe import FILE, FILE_CELL, NsysRecipe, Options, Reads, SqlNsysRecipe, filtered_input, part_files
+from alltrace.nvidia.recipe import (
+    FILE,
+    FILE_CELL,
+    NsysRecipe,
+    Options,
+    Reads,
+    SqlNsysRecipe,
+    filtered_input,
+    part_files,
+)
 from alltrace.recipes.analysis.lookups import look_up
 from alltrace.recipes.base import Answer, Chart, Option, Part, RunFacts
 from alltrace.recipes.sql_recipe import Statements
@@ -46,7 +55,14 @@ class Rule(NsysRecipe):
         height: str = "Duration",
         **facts: Any,
     ) -> None:
-        self.cells, self.advice, self.none, self.settings, self.order, self._rows = cells, advice, none, settings, order, rows
+        self.cells, self.advice, self.none, self.settings, self.order, self._rows = (
+            cells,
+            advice,
+            none,
+            settings,
+            order,
+            rows,
+        )
         results, own = {"analysis": (*cells, FILE_CELL)}, (*settings, ROWS, NVTX)
         super().__init__(name, doc, results=results, chart=Chart("scatter", "Start", (height,), FILE), own=own, **facts)
 
@@ -58,7 +74,10 @@ class Rule(NsysRecipe):
     def map_rank(self, rank: Rank, options: Options) -> Any:
         rows = self.rows(rank, options)
         rest = [name for name in rows.column_names if name not in dict(self.order)]
-        order = [*self.order, *((name, "ascending") for name in rest if not pa.types.is_dictionary(rows.schema.field(name).type))]
+        order = [
+            *self.order,
+            *((name, "ascending") for name in rest if not pa.types.is_dictionary(rows.schema.field(name).type)),
+        ]
         rows = rows.take(pc.sort_indices(rows, order))
         return rows if options["rows"] < 0 else rows.slice(0, options["rows"])
 
@@ -90,7 +109,9 @@ class SqlRule(Rule, SqlNsysRecipe):
         """Nothing: the worst rows of each rank are chosen from its own."""
 
 
-_PLACE = cells("PID | int | Process id.", "Device ID | int | CUDA ordinal of the GPU.", "Context ID | int | CUDA context.")
+_PLACE = cells(
+    "PID | int | Process id.", "Device ID | int | CUDA ordinal of the GPU.", "Context ID | int | CUDA context."
+)
 _MEMORY = "".join(f" WHEN '{word}' THEN '{label}'" for word, label in MEMORY_LABELS.items())
 _KINDS = cells("Src Kind | text | Memory copied from.", "Dst Kind | text | Memory written.")
 # a copy counts once: if several rows of calls have its correlation id in its process, such as one for each version of a
@@ -201,7 +222,11 @@ cuda_api_sync = SqlRule(
     "cuda_api_sync",
     "Calls that wait for a whole device or a stream, the longest first: cudaDeviceSynchronize and cudaStreamSynchronize.",
     device=False,
-    tables={"api": ("start", "end", "thread", "name"), "threads": ("thread", "process", "tid"), "processes": ("process", "pid")},
+    tables={
+        "api": ("start", "end", "thread", "name"),
+        "threads": ("thread", "process", "tid"),
+        "processes": ("process", "pid"),
+    },
     requires=("api",),
     cells=cells(
         "Duration | ns | How long the thread waited.",
@@ -230,7 +255,9 @@ _WORK_READS: Reads = {
     **dict.fromkeys(_OPERATIONS, ("start", "end", "process", "device", "context")),
     "overheads": ("start", "end", "process", "name"),
 }
-_OVERHEADS = frozenset({"CUDA profiling data flush overhead", "CUDA profiling stop overhead", "CUDA profiling overhead"})
+_OVERHEADS = frozenset(
+    {"CUDA profiling data flush overhead", "CUDA profiling stop overhead", "CUDA profiling overhead"}
+)
 """Names of the overheads that keep a GPU from work, as nsys writes them."""
 
 
@@ -307,7 +334,11 @@ gpu_gaps = Rule(
     requires=(_OPERATIONS,),
     settings=(Option("gap", int, 500, "Gaps longer than this; ms.", least=0),),
     cells=(
-        *cells("Row# | int | Its place among its rank's.", "Duration | ns | How long it is.", "Start | ns | When it begins."),
+        *cells(
+            "Row# | int | Its place among its rank's.",
+            "Duration | ns | How long it is.",
+            "Start | ns | When it begins.",
+        ),
         *_PLACE,
     ),
     rows=_gaps,

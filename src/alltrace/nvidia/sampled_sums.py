@@ -99,7 +99,14 @@ def _network_rows(rank: Rank, options: Options) -> Iterator[Mapping[str, Any]]:
     for of in traffic(rank):
         rates = of.values * PER_MS
         total = float((rates * np.maximum(of.ends - of.starts, 0)).sum() / 1e9)
-        yield {"Device": of.device, "Name": of.name, "GUID": of.guid, "Metric": of.metric, **_statistics(rates), "Total": total}
+        yield {
+            "Device": of.device,
+            "Name": of.name,
+            "GUID": of.guid,
+            "Metric": of.metric,
+            **_statistics(rates),
+            "Total": total,
+        }
 
 
 ADAPTER_CELLS = cells("Device | text | NIC or Switch.", "Name | text | The adapter's name.", "GUID | text | GUID.")
@@ -113,7 +120,9 @@ network_sum = RankRows(
     tables=TRAFFIC_READS,
     cells=(
         *ADAPTER_CELLS,
-        Cell("Metric", "text", "Bytes Sent, Bytes Recv, Congestion (waits to send), or another metric by its own name."),
+        Cell(
+            "Metric", "text", "Bytes Sent, Bytes Recv, Congestion (waits to send), or another metric by its own name."
+        ),
         *_statistics_cells("the samples' rates, per second"),
         Cell("Total", "real", "Bytes or ticks in all."),
     ),
@@ -134,9 +143,13 @@ class GpuMetricUtilSum(RankRows):
     clock = "one"
     own: ClassVar[tuple[Option, ...]] = (
         Option("per_kernel", bool, False, "A row for each kernel by name."),
-        Option("per_projected_nvtx", bool, False, "A row for each NVTX range by name, while the work that it launched ran."),
+        Option(
+            "per_projected_nvtx", bool, False, "A row for each NVTX range by name, while the work that it launched ran."
+        ),
         Option("match_ranges", str, None, "Only kernels or ranges with a name that this regular expression matches."),
-        Option("longest_n", int, 100, "The number of kernels or ranges per rank, the longest first; -1 for all.", least=-1),
+        Option(
+            "longest_n", int, 100, "The number of kernels or ranges per rank, the longest first; -1 for all.", least=-1
+        ),
     )
 
     def __init__(self) -> None:
@@ -145,7 +158,11 @@ class GpuMetricUtilSum(RankRows):
             type(self).__doc__ or "",
             tables={"gpu_metrics": GPU_READS},
             requires=("gpu_metrics",),
-            cells=(Cell("Name", "text", "Kernel or range; null for the whole run."), *_GPU_CELLS, *_statistics_cells("its values")),
+            cells=(
+                Cell("Name", "text", "Kernel or range; null for the whole run."),
+                *_GPU_CELLS,
+                *_statistics_cells("its values"),
+            ),
             rows=_metric_rows,
         )
 
@@ -153,7 +170,9 @@ class GpuMetricUtilSum(RankRows):
         """The options."""
         # Raises `UsageError`: both kernels and ranges were selected, or the expression to match names is invalid.
         if options["per_kernel"] and options["per_projected_nvtx"]:
-            raise UsageError("gpu_metric_util_sum takes --per-kernel or --per-projected-nvtx, but both were given; leave one out")
+            raise UsageError(
+                "gpu_metric_util_sum takes --per-kernel or --per-projected-nvtx, but both were given; leave one out"
+            )
         pattern_of("--match-ranges", options["match_ranges"])
         return super().prepared(options, run)
 
@@ -169,7 +188,13 @@ class GpuMetricUtilSum(RankRows):
         return wanted
 
     def needs(self, options: Options) -> tuple[tuple[str, ...], ...]:
-        by = ("kernels",) if options["per_kernel"] else ("ranges", "api", "kernels") if options["per_projected_nvtx"] else ()
+        by = (
+            ("kernels",)
+            if options["per_kernel"]
+            else ("ranges", "api", "kernels")
+            if options["per_projected_nvtx"]
+            else ()
+        )
         return (*super().needs(options), *((t,) for t in by))
 
 
@@ -197,7 +222,9 @@ def _spans(rank: Rank, options: Options) -> Iterator[tuple[str, int, Merged]]:
     pattern = pattern_of("--match-ranges", options["match_ranges"])
     texts = texts_of(rank, ids)
     if pattern is not None:
-        chosen = np.isin(ids, np.array([i for i, hit in zip(texts, pattern.matches(texts.values()), strict=True) if hit], np.int64))
+        chosen = np.isin(
+            ids, np.array([i for i, hit in zip(texts, pattern.matches(texts.values()), strict=True) if hit], np.int64)
+        )
         start, end, ids, device = start[chosen], end[chosen], ids[chosen], device[chosen]
     if options["longest_n"] >= 0:
         longest = np.lexsort((ids, device, start, start - end))[: options["longest_n"]]
@@ -213,7 +240,9 @@ def _spans(rank: Rank, options: Options) -> Iterator[tuple[str, int, Merged]]:
 
 def _inside(times: NDArray[np.int64], spans: Merged) -> NDArray[np.bool_]:
     """Which times are in one of the spans, their ends included."""
-    inside: NDArray[np.bool_] = np.searchsorted(spans.starts, times, "right") > np.searchsorted(spans.ends, times, "left")
+    inside: NDArray[np.bool_] = np.searchsorted(spans.starts, times, "right") > np.searchsorted(
+        spans.ends, times, "left"
+    )
     return inside
 
 

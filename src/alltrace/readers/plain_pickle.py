@@ -71,7 +71,9 @@ class _Machine:
             elif (step := _STEPS.get(name)) is not None:
                 step(self, argument)
             else:
-                raise PickleRefusedError(f"it has the instruction {name} at byte {place}, which plain data does not need")
+                raise PickleRefusedError(
+                    f"it has the instruction {name} at byte {place}, which plain data does not need"
+                )
         value = self.stack.pop()
         if value is _MARK:
             raise PickleRefusedError(f"it is damaged at byte {self.at}")

@@ -81,4 +81,6 @@ def _module(name: str) -> Any:
     except ImportError as error:
         if name.startswith("alltrace."):
             raise
-        raise AlltraceError(f"reader {name} of another package cannot be loaded ({error}); reinstall that package") from error
+        raise AlltraceError(
+            f"reader {name} of another package cannot be loaded ({error}); reinstall that package"
+        ) from error

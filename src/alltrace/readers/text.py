@@ -30,7 +30,9 @@ class TextLog:
         if not path.exists():
             raise InputError(path, found="there is no such file")
         if not path.is_file():  # opening a pipe would wait for its other end
-            raise InputError(path, found="it is not a regular file", expected="a log file", advice="save it to a file first")
+            raise InputError(
+                path, found="it is not a regular file", expected="a log file", advice="save it to a file first"
+            )
         try:
             with path.open("rb") as file:
                 magic = file.read(4)

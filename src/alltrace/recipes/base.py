@@ -35,7 +35,9 @@ __all__ = [
     "RunFacts", "View", "alignment_of",
 ]  # fmt: skip
 
-CellValue: TypeAlias = "int | float | str | bool | bytes | Decimal | datetime | list[CellValue] | dict[str, CellValue] | None"
+CellValue: TypeAlias = (
+    "int | float | str | bool | bytes | Decimal | datetime | list[CellValue] | dict[str, CellValue] | None"
+)
 """The value of a cell of an answer, as a Python value."""
 ChartKind = Literal["stacked_bars", "bars", "box", "lines", "heatmap", "histogram", "scatter", "roofline"]
 
@@ -124,7 +126,8 @@ class Answer(NamedTuple):
     def read(self) -> Answer:
         """The same answer with the rows of its streams in its tables."""
         tables = {
-            name: t if t.stream is None else AnswerTable(t.stream.read_all(), t.columns) for name, t in self.all_tables().items()
+            name: t if t.stream is None else AnswerTable(t.stream.read_all(), t.columns)
+            for name, t in self.all_tables().items()
         }
         main = tables.pop(self.name)
         return self._replace(table=main.table, stream=None, further=tables)
@@ -270,7 +273,9 @@ class Question:
     def __post_init__(self) -> None:
         """Raises `TypeError`: it has parts to keep, but is not asked of an aligned run."""
         if self.kept_parts and self.clock != "aligned":
-            raise TypeError(f'recipe {self.name} has kept_parts, which are kept for aligned runs only; expected clock="aligned"')
+            raise TypeError(
+                f'recipe {self.name} has kept_parts, which are kept for aligned runs only; expected clock="aligned"'
+            )
 
     @property
     def statements(self) -> Shown | None:
@@ -280,7 +285,9 @@ class Question:
     def with_defaults(self, values: Options) -> Self:
         """The same question with other defaults for some of its options."""
         other = object.__new__(type(self))
-        vars(other).update(vars(self), options=tuple(o._replace(default=values.get(o.name, o.default)) for o in self.options))
+        vars(other).update(
+            vars(self), options=tuple(o._replace(default=values.get(o.name, o.default)) for o in self.options)
+        )
         return other
 
     def formerly(self, name: str, values: Options) -> Question:
@@ -352,7 +359,11 @@ def of(value: Of[_T], options: Options) -> _T:
 
 
 def _merged_with_note(
-    merge: Callable[[Sequence[Part], RunFacts, Options], Answer], note: str, parts: Sequence[Part], run: RunFacts, options: Options
+    merge: Callable[[Sequence[Part], RunFacts, Options], Answer],
+    note: str,
+    parts: Sequence[Part],
+    run: RunFacts,
+    options: Options,
 ) -> Answer:
     answer = merge(parts, run, options)
     return answer._replace(notes=(note, *answer.notes))

@@ -43,7 +43,9 @@ def reference(name: str, about: str, options: Iterable[tuple[str, str]], columns
     parts += [textwrap.fill(" ".join(p.split()), _WIDTH) for p in rest.split("\n\n") if p.strip()]
     for title, entries in (("Options", options), ("Columns", columns)):
         lines = [
-            textwrap.fill(f"{term}: {' '.join(meaning.split())}", _WIDTH, initial_indent=_INDENT, subsequent_indent=_INDENT * 2)
+            textwrap.fill(
+                f"{term}: {' '.join(meaning.split())}", _WIDTH, initial_indent=_INDENT, subsequent_indent=_INDENT * 2
+            )
             for term, meaning in entries
         ]
         if lines:

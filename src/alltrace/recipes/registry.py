@@ -14,7 +14,11 @@ ENTRY_POINTS = "alltrace.recipes"
 
 def _places(modules: Mapping[str, str]) -> dict[str, str]:
     """Where each of NVIDIA's is, by name, of the names that each module has."""
-    return dict(sorted((name, f"alltrace.nvidia.{module}:{name}") for module, named in modules.items() for name in named.split()))
+    return dict(
+        sorted(
+            (name, f"alltrace.nvidia.{module}:{name}") for module, named in modules.items() for name in named.split()
+        )
+    )
 
 
 _RECIPE_MODULES = {

@@ -80,7 +80,9 @@ class RowStream:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def _next(self) -> pa.Table | None:
@@ -146,7 +148,11 @@ def sliced_ranks(ranks: Iterable[StreamedRank], tables: _Reads, rows: Callable[[
 
 
 def merged_by_call(
-    ranks: Iterable[StreamedRank], tables: _Reads, by_call: Collection[str], rows: Callable[[Rank], pa.Table], order: str
+    ranks: Iterable[StreamedRank],
+    tables: _Reads,
+    by_call: Collection[str],
+    rows: Callable[[Rank], pa.Table],
+    order: str,
 ) -> Generator[list[Part], None, None]:
     """The rows of all ranks as by `merged`, if each comes from a call, with its start, and the work that it launched.
 

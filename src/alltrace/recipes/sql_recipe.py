@@ -55,7 +55,9 @@ class Statements:
     def map_ranks(self, ranks: Sequence[Rank], options: Options) -> pa.Table:
         """The rows of the map's statement over several ranks: one statement costs less than one for each."""
         of_ranks = [self._tables_of(rank, options) for rank in ranks]
-        tables = {t: pa.concat_tables([of_rank[t] for of_rank in of_ranks], promote_options="permissive") for t in of_ranks[0]}
+        tables = {
+            t: pa.concat_tables([of_rank[t] for of_rank in of_ranks], promote_options="permissive") for t in of_ranks[0]
+        }
         statement = of(self.map, options)
         if _NAMES.search(statement):
             tables["names"] = ranks[0].name_table()
@@ -91,7 +93,9 @@ class Statements:
         if computed is not None:
             raise not_by_sql(name, computed)
         reads = of(self.reads, options).items()
-        tables = ",\n".join(f"{t} AS (SELECT rank, {', '.join(map(_quoted, columns))} FROM ids.{t})" for t, columns in reads)
+        tables = ",\n".join(
+            f"{t} AS (SELECT rank, {', '.join(map(_quoted, columns))} FROM ids.{t})" for t, columns in reads
+        )
         parts = f"{PARTS} AS (\n{of(self.map, options).strip()}\n)"
         statement = f"WITH {tables},\n{parts}\nFROM (\n{of(self.reduce, options).strip()}\n)"
         return re.sub(r"\$(\w+)", lambda match: _literal(options[match[1]]), statement)
@@ -113,7 +117,9 @@ def sql_question(
     return question(sql=statements, map_ranks=statements.map_ranks, important=important)
 
 
-def _merged(name: str, columns: Columns, statements: Statements, parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
+def _merged(
+    name: str, columns: Columns, statements: Statements, parts: Sequence[Part], run: RunFacts, options: Options
+) -> Answer:
     return Answer(as_declared(name, columns, statements.over_parts(parts, run, options) if parts else None), columns)
 
 
@@ -124,7 +130,9 @@ def as_declared(name: str, columns: Columns, rows: pa.Table | None) -> pa.Table:
         return schema_of(columns).empty_table()
     if set(rows.column_names) != set(names):
         returned = ", ".join(rows.column_names)
-        raise AlltraceError(f"recipe {name}: the last statement gives the columns {returned}; expected {', '.join(names)}")
+        raise AlltraceError(
+            f"recipe {name}: the last statement gives the columns {returned}; expected {', '.join(names)}"
+        )
     return rows.select(names)
 
 

@@ -72,9 +72,14 @@ def explain(term: str) -> Answer:
     if not rows:
         terms = sorted({row[0] for row in _all_terms()})
         close = (
-            difflib.get_close_matches(wanted, terms, n=5, cutoff=0.6) or [k for k in terms if wanted and wanted in k.lower()][:5]
+            difflib.get_close_matches(wanted, terms, n=5, cutoff=0.6)
+            or [k for k in terms if wanted and wanted in k.lower()][:5]
         )
-        hint = f"did you mean {', '.join(close)}?" if close else "expected a kind of finding, a recipe, a table or a column"
+        hint = (
+            f"did you mean {', '.join(close)}?"
+            if close
+            else "expected a kind of finding, a recipe, a table or a column"
+        )
         raise UsageError(f"alltrace has no term {term!r}; {hint}")
     rows = list(dict.fromkeys(rows))
     names = [column.name for column in COLUMNS]
@@ -101,7 +106,9 @@ def _all_terms() -> Iterator[tuple[str, str, str | None, str]]:
     for name in names():
         question = find(name)
         yield name, "recipe", None, _paragraph(question.doc)
-        for shown in dict.fromkeys(column for options in question.option_sets() for column in question.answer_columns(options)):
+        for shown in dict.fromkeys(
+            column for options in question.option_sets() for column in question.answer_columns(options)
+        ):
             yield shown.name, f"column of the recipe {name}", shown.unit, shown.doc
     for name in REPORTS:
         report = find_report(name)

@@ -51,7 +51,9 @@ def changed_weights(replay: Replay, peers: Peers, change: Change) -> Int64:
             changed &= np.isin(replay.kind, np.array(sorted(change.kinds), np.int8))[replay.graph.target]
         arcs = np.flatnonzero(changed)
         before = replay.work_ns[arcs]
-        weights[arcs] += _rounded(before * work_factors(replay, peers.pace, factors)[replay.graph.target[arcs]]) - before
+        weights[arcs] += (
+            _rounded(before * work_factors(replay, peers.pace, factors)[replay.graph.target[arcs]]) - before
+        )
         if change.ranks is not None and change.names is None and change.kinds is None:
             arcs = np.flatnonzero(of_ranks)
             before = replay.host_ns[arcs]

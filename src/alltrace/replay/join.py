@@ -154,7 +154,9 @@ class Replay:
         return max(abs(replayed - recorded), abs(recorded - explained)) / recorded
 
 
-def join(parts: Sequence[RankGraph], members: Any, steps: Any = None, sharing: Sequence[Collection[int]] = ()) -> Replay:
+def join(
+    parts: Sequence[RankGraph], members: Any, steps: Any = None, sharing: Sequence[Collection[int]] = ()
+) -> Replay:
     """The graph of a run.
 
     Args:
@@ -178,7 +180,14 @@ def join(parts: Sequence[RankGraph], members: Any, steps: Any = None, sharing: S
     arcs = _Arcs(sum(len(p.source) + 1 for p in parts) + 3 * len(arrival) + len(of_others[0]))
     arcs.add(of_others[0], of_others[1], fixed=of_others[2])
     for part, low in zip(parts, base.tolist(), strict=True):
-        arcs.add(part.source + low, part.target + low, fixed=part.fixed_ns, idle=part.idle_ns, host=part.host_ns, work=part.work_ns)
+        arcs.add(
+            part.source + low,
+            part.target + low,
+            fixed=part.fixed_ns,
+            idle=part.idle_ns,
+            host=part.host_ns,
+            work=part.work_ns,
+        )
         after = _begins_after(part, parts, base, steps)
         pause = int(part.when[0] - when[after])
         arcs.add(np.full(1, after, np.int32), low, idle=0 if after else pause, fixed=pause if after else 0)
@@ -187,7 +196,9 @@ def join(parts: Sequence[RankGraph], members: Any, steps: Any = None, sharing: S
     latest = np.full(len(when), np.iinfo(np.int64).min)
     np.maximum.at(latest, end, last[place])
     early = latest[end] - when[end]
-    close = (off_ns >= 0) & (early <= np.maximum(np.maximum(_CLOSE_NS, off_ns), _CLOSE_SHARE * (when[end] - when[arrival])))
+    close = (off_ns >= 0) & (
+        early <= np.maximum(np.maximum(_CLOSE_NS, off_ns), _CLOSE_SHARE * (when[end] - when[arrival]))
+    )
     # who asks for the end only when all have arrived does not wait for them
     waiting = np.flatnonzero((close | (when[end] >= last[place])) & (when[wait] <= last[place]))
     # of one call that completes several, what follows the last of those that it waited for is the transfer of each
@@ -203,7 +214,9 @@ def join(parts: Sequence[RankGraph], members: Any, steps: Any = None, sharing: S
     rank = np.repeat(np.array([-1, *(p.rank for p in parts), -1], np.int32), [1, *sizes, len(found)])
     kind = np.concatenate(([HOST], *(p.kind for p in parts), np.full(len(found), TRANSFER))).astype(np.int8)
     step = np.concatenate(([-1], *_steps(parts, steps), np.full(len(found), -1))).astype(np.int64)
-    fixed, idle, host, work, number = (arcs.sorted(name, graph.arcs) for name in ("fixed", "idle", "host", "work", "instance"))
+    fixed, idle, host, work, number = (
+        arcs.sorted(name, graph.arcs) for name in ("fixed", "idle", "host", "work", "instance")
+    )
     return Replay(graph, when, rank, kind, step, fixed, idle, host, work, number, tuple(parts), base)
 
 
@@ -220,11 +233,21 @@ class _Arcs:
                 f"replaying this run takes {room} dependencies, more than {np.iinfo(np.int32).max}; choose fewer ranks with --ranks"
             )
         self._count = 0
-        self._columns: dict[str, NDArray[Any]] = {name: np.zeros(room, np.int64) for name in ("fixed", "idle", "host", "work")}
+        self._columns: dict[str, NDArray[Any]] = {
+            name: np.zeros(room, np.int64) for name in ("fixed", "idle", "host", "work")
+        }
         self._columns |= {name: np.zeros(room, np.int32) for name in ("source", "target", "instance")}
 
     def add(
-        self, source: Any, target: Any, *, fixed: Any = 0, idle: Any = 0, host: Any = 0, work: Any = 0, instance: Any = -1
+        self,
+        source: Any,
+        target: Any,
+        *,
+        fixed: Any = 0,
+        idle: Any = 0,
+        host: Any = 0,
+        work: Any = 0,
+        instance: Any = -1,
     ) -> None:
         """Add the arcs from each of `source`."""
         rows = slice(self._count, self._count + len(source))
@@ -278,7 +301,9 @@ def _members(parts: Sequence[RankGraph], base: Int64, members: Any) -> tuple[Int
     return columns[0][there], arrival[there], wait[there], end[there], off_ns[there]
 
 
-def _waits_of_others(parts: Sequence[RankGraph], base: Int64, sharing: Sequence[Collection[int]]) -> tuple[Int64, Int64, Int64]:
+def _waits_of_others(
+    parts: Sequence[RankGraph], base: Int64, sharing: Sequence[Collection[int]]
+) -> tuple[Int64, Int64, Int64]:
     """What a host waited for on another device: that device's work, the end of the wait here, and the ns between them.
 
     A wait for what is not in the graph ends when it did.

@@ -101,7 +101,9 @@ def host_time_ns(replay: Replay, ranks: Int64, steps: Int64) -> Floats:
     at = np.flatnonzero(last)
     again = np.concatenate(([False], anchor[at][1:] == anchor[at][:-1]))
     time = host[at] - np.where(again, np.concatenate(([0], host[at][:-1])), 0)
-    np.add.at(spent, (np.searchsorted(ranks, replay.rank[target[at]]), np.searchsorted(steps, step[at])), np.maximum(time, 0))
+    np.add.at(
+        spent, (np.searchsorted(ranks, replay.rank[target[at]]), np.searchsorted(steps, step[at])), np.maximum(time, 0)
+    )
     return spent
 
 
@@ -146,7 +148,9 @@ def _by_place(replay: Replay, own: Int64, row: Int64, step: Int64, alike: Int64,
     point = np.concatenate((first, last))
     # places of these: by anchor in the step, and by launch from the anchor
     edge = np.repeat((0, 1), count)
-    by = np.lexsort((edge, graph.target[own[point]], host[point], replay.when[graph.source[own[point]]], step[point], row[point]))
+    by = np.lexsort(
+        (edge, graph.target[own[point]], host[point], replay.when[graph.source[own[point]]], step[point], row[point])
+    )
     point = point[by]
     anchor, at_row, at_step = graph.source[own[point]], row[point], step[point]
     new_step = np.concatenate(([True], (at_row[1:] != at_row[:-1]) | (at_step[1:] != at_step[:-1])))

@@ -133,7 +133,9 @@ def rank_graph(rank: Rank, matched: Int64) -> RankGraph:
     matched = np.unique(matched)
     work, waits = read(rank, matched)
     meetings, unplaced = _host_meetings(rank, matched, {r for rows in work.rows.values() for r in rows})
-    graph = _Builder(rank.rank, work, waits, meetings, unplaced, _begun(rank, work), of_host=rank.host_work is not None).build()
+    graph = _Builder(
+        rank.rank, work, waits, meetings, unplaced, _begun(rank, work), of_host=rank.host_work is not None
+    ).build()
     if rank.host_work is None:
         return graph
     # what nothing explains is a pause of the host that works
@@ -151,7 +153,9 @@ def _host_meetings(rank: Rank, matched: Int64, placed: set[int]) -> tuple[list[t
     if not len(left):
         return [], 0
     table = rank.table("collectives", ("start", "api_start", "wait_start", "api_end")).take(pa.array(left))
-    start, begin, wait, end = (integers(table.column(c), UNKNOWN) for c in ("start", "api_start", "wait_start", "api_end"))
+    start, begin, wait, end = (
+        integers(table.column(c), UNKNOWN) for c in ("start", "api_start", "wait_start", "api_end")
+    )
     meetings = [
         (b, max(b, w), max(b, w, e), r)
         for s, b, w, e, r in zip(*(c.tolist() for c in (start, begin, wait, end, left)), strict=True)
@@ -369,14 +373,20 @@ class _Builder:
         launch = np.where(self._known[some], w.launch[some], w.start[some])
         before = np.append(UNKNOWN, self._end[max(some.start - 1, 0) : some.stop - 1])[-len(first) :]
         before = np.where(first, UNKNOWN, before)
-        return launch, before, np.where(first | self._within[some], 0, w.start[some] - np.where(first, w.start[some], before))
+        return (
+            launch,
+            before,
+            np.where(first | self._within[some], 0, w.start[some] - np.where(first, w.start[some], before)),
+        )
 
     def _pauses(self, some: slice) -> tuple[Int64, Int64, Int64, Int64]:
         """Of some pieces the pause before each, what nothing explains of it, the latency, and what is odd of one that was alone."""
         launch, _, pause = self._begins(some)
         steady, latency = self._steady[some], self._work.start[some] - launch
         odd = np.where(steady & (pause > _DEVICE_GAP_NS), pause - _DEVICE_GAP_NS, 0)
-        odd_alone = np.where(self._alone[some] & self._known[some], np.maximum(latency - self._usual - _LATE_START_NS, 0), 0)
+        odd_alone = np.where(
+            self._alone[some] & self._known[some], np.maximum(latency - self._usual - _LATE_START_NS, 0), 0
+        )
         pause = np.where(steady | (pause < 0), pause, np.minimum(self._gap, pause))
         return pause, odd, np.where(self._direct[some], latency, np.minimum(latency, self._usual)), odd_alone
 
@@ -479,7 +489,11 @@ class _Builder:
             late = np.maximum(begin - _LATE_WAKE_NS, 0)
             fixed, idle = (begin - late, late) if others is not None else ((pause - odd)[own], odd[own])
             self._arcs.add(
-                end_of[other], enters[has], fixed=fixed + left_pause[own], idle=idle + left_odd[own], work=left_work[own]
+                end_of[other],
+                enters[has],
+                fixed=fixed + left_pause[own],
+                idle=idle + left_odd[own],
+                work=left_work[own],
             )
         chosen = row[known]
         self._arcs.add(
@@ -525,7 +539,11 @@ class _Builder:
             most = np.flatnonzero(reach == np.maximum.reduceat(reach, begin)[part])
             wanted = np.zeros(len(part), np.bool_)
             ends = last[numbers] - rows.start
-            for chosen in (begin[begins], ends[ends < len(part)], most[np.append(True, part[most][1:] != part[most][:-1])]):
+            for chosen in (
+                begin[begins],
+                ends[ends < len(part)],
+                most[np.append(True, part[most][1:] != part[most][:-1])],
+            ):
                 wanted[chosen] = True
             at = np.flatnonzero(wanted)
             facts = (*left, spent[1] + spent[2], *spent[2:], reach)
@@ -542,7 +560,13 @@ class _Builder:
         """Of some pieces the work, the explained and the other pause before each, 0 for a track's first; the rest of `_pauses`."""
         pause, odd, latency, odd_alone = self._pauses(rows)
         pause, odd = (np.where(self._first[rows], 0, c) for c in (pause, odd))
-        return np.where(self._within[rows], 0, self._end[rows] - self._work.start[rows]), pause - odd, odd, latency, odd_alone
+        return (
+            np.where(self._within[rows], 0, self._end[rows] - self._work.start[rows]),
+            pause - odd,
+            odd,
+            latency,
+            odd_alone,
+        )
 
     def _cells(self, first: Int64, ends: Int64) -> tuple[Int64, Int32, Int32, Int64, Int32]:
         """How each segment's work divides among names."""

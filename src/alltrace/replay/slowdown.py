@@ -24,7 +24,9 @@ def slowdown(evaluate: Evaluate, actual: NDArray[Any], ideal: NDArray[Any]) -> f
     return evaluate(actual) / best if best else 1.0
 
 
-def slowdown_by(evaluate: Evaluate, actual: NDArray[Any], ideal: NDArray[Any], labels: NDArray[Any]) -> dict[Any, float]:
+def slowdown_by(
+    evaluate: Evaluate, actual: NDArray[Any], ideal: NDArray[Any], labels: NDArray[Any]
+) -> dict[Any, float]:
     """S of each label: the slowdown that remains when only its operations keep their own durations.
 
     Args:

@@ -144,7 +144,11 @@ def _with_blocked_calls(waits: Waits, work: Work) -> Waits:
         return waits
     start, end, track = (
         np.concatenate(both)
-        for both in ((waits.start, work.launch[rows]), (waits.end, work.launched[rows]), (waits.track, work.track[rows]))
+        for both in (
+            (waits.start, work.launch[rows]),
+            (waits.end, work.launched[rows]),
+            (waits.track, work.track[rows]),
+        )
     )
     order = np.argsort(end, kind="stable")
     return replace(waits, start=start[order], end=end[order], track=track[order])
@@ -189,7 +193,9 @@ def _order(track: NDArray[np.int32], start: Int64, end: Int64) -> Int64 | None:
     for some in blocks(len(start) - 1):
         after = slice(some.start + 1, some.stop + 1)
         same = (track[after] == track[some], start[after] == start[some])
-        if ((track[after] < track[some]) | same[0] & ((start[after] < start[some]) | same[1] & (end[after] < end[some]))).any():
+        if (
+            (track[after] < track[some]) | same[0] & ((start[after] < start[some]) | same[1] & (end[after] < end[some]))
+        ).any():
             order: Int64 = np.lexsort((end, start, track))
             return order
     return None
@@ -282,7 +288,9 @@ def _merged(rank: Rank, columns: dict[str, Any], tracks: list[tuple[int, int]], 
         found = np.flatnonzero(first >= 0)
         for row, at in zip(matched[found].tolist(), first[found].tolist(), strict=True):
             rows.setdefault(at, []).append(row)
-        for at, until in zip(*(v[found][after[found] > first[found] + 1].tolist() for v in (first, after)), strict=True):
+        for at, until in zip(
+            *(v[found][after[found] > first[found] + 1].tolist() for v in (first, after)), strict=True
+        ):
             own = np.arange(at + 1, until)
             keep[own[talk[own]]] = False
         np.maximum.at(columns["end"], first[found], finish[found])

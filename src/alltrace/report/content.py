@@ -49,9 +49,7 @@ def _ask(key: str, title: str, shown: str = "", recipe: str = "", **facts: Any) 
     return Ask(key, title, recipe or key, shown=tuple(shown.split()), **facts)
 
 
-_BREAKDOWN = (
-    "rank host gpu span_ns compute_percent exposed_communication_percent unclassified_percent exposed_copy_percent idle_percent"
-)
+_BREAKDOWN = "rank host gpu span_ns compute_percent exposed_communication_percent unclassified_percent exposed_copy_percent idle_percent"
 _OVERLAP = "rank host gpu communication_ns overlapped_ns exposed_ns overlap_percent copy_ns copy_overlap_percent"
 _STRAGGLERS = "rank host waited_ns caused_ns caused_percent last_percent path_blame_ns cause pattern"
 _STEPS = "step kind ranks duration_ns slowest_rank slowest_ns spread_ns device_span_ns"
@@ -68,9 +66,18 @@ _MEMORY = (
     "kept_bytes"
 )
 _PEAK = "name memory ranks peak_bytes peak_percent peak_blocks most_bytes most_rank"
-_COLLECTIVES = "communicator op bytes group_size instances skew_median_ns skew_p95_ns transfer_median_ns busbw_gb_per_s wait_ns"
+_COLLECTIVES = (
+    "communicator op bytes group_size instances skew_median_ns skew_p95_ns transfer_median_ns busbw_gb_per_s wait_ns"
+)
 _RANKS = "rank local_rank host process devices rank_source start_ns end_ns"
-_ACTIVITY = ("compute_percent", "busy_percent", "communication_percent", "exposed_percent", "idle_percent", "waiting_percent")
+_ACTIVITY = (
+    "compute_percent",
+    "busy_percent",
+    "communication_percent",
+    "exposed_percent",
+    "idle_percent",
+    "waiting_percent",
+)
 
 ASKS: tuple[Ask, ...] = (
     _ask("findings", "What costs time", recipe="diagnose"),
@@ -79,7 +86,14 @@ ASKS: tuple[Ask, ...] = (
     _ask("overlap", "Communication under compute", _OVERLAP, rows=_RANK_ROWS),
     _ask("stragglers", "Who waits for whom", _STRAGGLERS, rows=_RANK_ROWS),
     _ask("steps", "Steps", _STEPS, options={"per_step": True}, rows=_RANK_ROWS, drawn={}),
-    _ask("step-time", "Where the time of steps went", _STEP_TIME, options={"by": "rank"}, rows=_RANK_ROWS, only_with="cpu_ns"),
+    _ask(
+        "step-time",
+        "Where the time of steps went",
+        _STEP_TIME,
+        options={"by": "rank"},
+        rows=_RANK_ROWS,
+        only_with="cpu_ns",
+    ),
     _ask("efficiency", "Efficiency", drawn={"per": "step"}),
     _ask("kernels", "Kernels with most time", _KERNELS, options={"names": "short"}),
     _ask("kernel-origins", "Where kernels are launched", _ORIGINS, only_with="operator"),
@@ -109,7 +123,9 @@ class Section:
         """The rows and columns to show, as a `pyarrow.Table`; None for none."""
         if self.answer is None or not self.ask.shown:
             return None
-        return self.answer.table.select([c for c in self.ask.shown if c in self.answer.table.column_names]).slice(0, self.ask.rows)
+        return self.answer.table.select([c for c in self.ask.shown if c in self.answer.table.column_names]).slice(
+            0, self.ask.rows
+        )
 
     def column(self, name: str) -> col.Column:
         columns = self.answer.columns if self.answer is not None else ()
@@ -151,7 +167,11 @@ def gather(
         if progress is not None:
             progress(wanted.title)
         windowed = find(wanted.recipe).windowed
-        about: dict[str, Any] = {"ranks": ranks, "jobs": jobs, **({"steps": steps, "skip_warmup": skip_warmup} if windowed else {})}
+        about: dict[str, Any] = {
+            "ranks": ranks,
+            "jobs": jobs,
+            **({"steps": steps, "skip_warmup": skip_warmup} if windowed else {}),
+        }
         try:
             answer = ask(run, wanted.recipe, wanted.options, **about)
             shown = not wanted.only_with or answer.table.column(wanted.only_with).null_count < answer.table.num_rows

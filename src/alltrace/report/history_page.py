@@ -60,14 +60,19 @@ def history_page(history: History, name: str) -> str:
 
 
 def _sentence(
-    history: History, hosts: Sequence[Mapping[str, Any]], jobs: Sequence[Mapping[str, Any]], kinds: Sequence[Mapping[str, Any]]
+    history: History,
+    hosts: Sequence[Mapping[str, Any]],
+    jobs: Sequence[Mapping[str, Any]],
+    kinds: Sequence[Mapping[str, Any]],
 ) -> str:
     """What there is to do, from the first row of each table."""
     parts = []
     if hosts:
         first = hosts[0]
         since = f", since {first['first_slow_utc']}" if first["first_slow_utc"] else ""
-        parts.append(f"Look at host {first['host']}: slow in {first['slow_runs']} of {counted(first['runs'], 'run')}{since}.")
+        parts.append(
+            f"Look at host {first['host']}: slow in {first['slow_runs']} of {counted(first['runs'], 'run')}{since}."
+        )
     if jobs:
         first = jobs[0]
         job = "The job without a name" if first["job"] is None else first["job"]
@@ -93,10 +98,14 @@ def _section(key: str, title: str, nothing: str, columns: Sequence[Column], rows
 def _table(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> str:
     shown = [c for c in columns if any(row[c.name] is not None for row in rows)]
     sides = [' class="n"' if all(isinstance(r[c.name], int | float | None) for r in rows) else "" for c in shown]
-    head = "".join(f'<th scope="col"{s} title="{_text(c.doc)}">{_text(heading(c))}</th>' for c, s in zip(shown, sides, strict=True))
+    head = "".join(
+        f'<th scope="col"{s} title="{_text(c.doc)}">{_text(heading(c))}</th>' for c, s in zip(shown, sides, strict=True)
+    )
     body = "".join(f"<tr>{_cells(row, shown, sides)}</tr>" for row in rows[:_MOST_ROWS])
     more = f'<p class="more">{len(rows) - _MOST_ROWS:,} more rows</p>' if len(rows) > _MOST_ROWS else ""
-    return f'<div class="wide" tabindex="0"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>{more}'
+    return (
+        f'<div class="wide" tabindex="0"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>{more}'
+    )
 
 
 def _cells(row: Mapping[str, Any], columns: Iterable[Column], sides: Iterable[str]) -> str:

@@ -21,7 +21,8 @@ def to_markdown(report: Report) -> str:
         f"# alltrace: {literal(report.name)}",
         "",
         *([f"**{literal(report.change)}**", ""] if report.change else []),
-        ", ".join(f"{n} {what}" for n, what in facts(report)) + (f"; {literal(report.selection)}" if report.selection else ""),
+        ", ".join(f"{n} {what}" for n, what in facts(report))
+        + (f"; {literal(report.selection)}" if report.selection else ""),
         "",
     ]
     for section in report.sections:
@@ -76,7 +77,8 @@ def _folded(section: Section) -> list[str]:
         lines.append("| " + " | ".join(literal(heading(c)) for c in columns) + " |")
         lines.append("|" + "|".join("---" if c.unit is None else "---:" for c in columns) + "|")
         lines += [
-            "| " + " | ".join(literal(cell(row[c.name], c)) for c in columns) + " |" for row in table.slice(0, _ROWS).to_pylist()
+            "| " + " | ".join(literal(cell(row[c.name], c)) for c in columns) + " |"
+            for row in table.slice(0, _ROWS).to_pylist()
         ]
         left = (section.answer.table.num_rows if section.answer is not None else 0) - min(table.num_rows, _ROWS)
         if left:

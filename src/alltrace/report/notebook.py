@@ -17,7 +17,13 @@ from alltrace.report.words import described
 from alltrace.run.store import Run
 from alltrace.trace.errors import AlltraceError, UsageError
 
-USUAL = (Proof("breakdown", {}), Proof("steps", {}), Proof("overlap", {}), Proof("kernels", {"names": "short"}), Proof("idle", {}))
+USUAL = (
+    Proof("breakdown", {}),
+    Proof("steps", {}),
+    Proof("overlap", {}),
+    Proof("kernels", {"names": "short"}),
+    Proof("idle", {}),
+)
 """What is asked after the tables that the findings rest on."""
 
 MOST_CELLS = 10

@@ -115,7 +115,10 @@ def _foot() -> str:
 
 def _section(section: Section, diagnosis: Diagnosis | None, page: str) -> str:
     key = section.ask.key
-    parts = [f'<section id="{key}"><h2>{_text(section.ask.title)}</h2>', f'<p class="about">{_code(words.about(section))}</p>']
+    parts = [
+        f'<section id="{key}"><h2>{_text(section.ask.title)}</h2>',
+        f'<p class="about">{_code(words.about(section))}</p>',
+    ]
     empty = section.answer is None or not section.answer.table.num_rows
     if key == "findings" and diagnosis is not None:
         parts.append(cards_html(diagnosis) or f'<p class="nothing">{_text(diagnosis.verdict)}</p>')
@@ -174,7 +177,10 @@ def _table(section: Section, page: str) -> str:
     table = section.table
     places = None if section.answer is None else places_of(section.answer.columns)
     columns = [section.column(n) for n in table.column_names]
-    right = [c.unit is not None or str(f.type) in ("int32", "int64", "double") for c, f in zip(columns, table.schema, strict=True)]
+    right = [
+        c.unit is not None or str(f.type) in ("int32", "int64", "double")
+        for c, f in zip(columns, table.schema, strict=True)
+    ]
     sides = [' class="n"' if r else "" for r in right]
     head = "".join(f'<th scope="col"{s}>{_text(words.heading(c))}</th>' for c, s in zip(columns, sides, strict=True))
     rows = []
@@ -185,11 +191,17 @@ def _table(section: Section, page: str) -> str:
         if places is not None and fragment is not None:
             # what is shown need not have the time itself
             at = next((i for i, c in enumerate(columns) if c.name == places.start), 0)
-            cells[at] = f'<a class="place" href="{_text(page + fragment)}" target="_blank" rel="noreferrer">{cells[at]}</a>'
+            cells[at] = (
+                f'<a class="place" href="{_text(page + fragment)}" target="_blank" rel="noreferrer">{cells[at]}</a>'
+            )
         rows.append(f"<tr>{''.join(f'<td{s}>{text}</td>' for text, s in zip(cells, sides, strict=True))}</tr>")
     whole = section.answer.table.num_rows if section.answer is not None else 0
     left = whole - table.num_rows
-    more = f'<p class="more">{left:,} more rows: <code>alltrace recipe {_text(section.ask.recipe)}</code></p>' if left else ""
+    more = (
+        f'<p class="more">{left:,} more rows: <code>alltrace recipe {_text(section.ask.recipe)}</code></p>'
+        if left
+        else ""
+    )
     opened = " open" if table.num_rows <= 24 else ""
     body = f'<div class="wide" tabindex="0"><table><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>{more}'
     return f"<details{opened}><summary>Table, {table.num_rows} of {whole:,} rows</summary>{body}</details>"
@@ -203,7 +215,11 @@ def _definitions(section: Section) -> str:
     page, recipe = "recipes.md", section.ask.recipe
     url = words.docs_url()
     place = f"docs/{page}#{recipe}"
-    link = f'<a href="{html.escape(f"{url}/{page}#{recipe}")}" rel="noreferrer">{place}</a>' if url else f"<code>{place}</code>"
+    link = (
+        f'<a href="{html.escape(f"{url}/{page}#{recipe}")}" rel="noreferrer">{place}</a>'
+        if url
+        else f"<code>{place}</code>"
+    )
     command = " ".join(
         [
             f"alltrace recipe {recipe} RUN",

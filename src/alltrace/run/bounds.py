@@ -83,7 +83,9 @@ class Bounds:
         """The rows whose times can be counted with."""
         names = self._table.time_columns()
         self._rows += batch.num_rows
-        far = [n for n in names if any(time is not None and abs(time) > _LONGEST_NS for time in extremes(batch.column(n)))]
+        far = [
+            n for n in names if any(time is not None and abs(time) > _LONGEST_NS for time in extremes(batch.column(n)))
+        ]
         if not far:
             return batch
         good = np.ones(batch.num_rows, np.bool_)
@@ -93,7 +95,9 @@ class Bounds:
         for first, last in _INTERVALS:
             if {first, last} <= set(names):
                 start, end = (integers(batch.column(c)).astype(np.float64) for c in (first, last))
-                known = (batch.column(first).is_valid().to_numpy(False)) & (batch.column(last).is_valid().to_numpy(False))
+                known = (batch.column(first).is_valid().to_numpy(False)) & (
+                    batch.column(last).is_valid().to_numpy(False)
+                )
                 good &= ~known | (np.abs(end - start) <= _LONGEST_NS)
         left_out = int(np.count_nonzero(~good))
         if left_out:
@@ -107,7 +111,9 @@ class Bounds:
         """What is wrong with rows, or was left out, once all are checked. Raises `InputError`: most were left out."""
         self._refuse_most()
         name = self._table.name
-        return tuple(ReportWarning(text.format(table=name), (name,), count) for text, count in self._wrong.items() if count)
+        return tuple(
+            ReportWarning(text.format(table=name), (name,), count) for text, count in self._wrong.items() if count
+        )
 
     def _refuse_most(self) -> None:
         if 2 * self._wrong[UNREACHABLE_TEXT] <= self._rows:

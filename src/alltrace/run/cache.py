@@ -42,7 +42,18 @@ _SIZE_VARIABLE = "ALLTRACE_CACHE_BYTES"
 _RUNS = "runs"
 _FETCHED = "fetched"
 _HASHES = "hashes.json"
-_VERSIONS = ("mtime", "created", "modified", "updated", "last_modified", "LastModified", "ETag", "etag", "md5Hash", "CRC")
+_VERSIONS = (
+    "mtime",
+    "created",
+    "modified",
+    "updated",
+    "last_modified",
+    "LastModified",
+    "ETag",
+    "etag",
+    "md5Hash",
+    "CRC",
+)
 """What the file systems of fsspec call that which changes with a file."""
 _SETTLED_NS = 2_000_000_000
 
@@ -195,7 +206,11 @@ def _download(system: Any, remote: str, place: Path, *, whole_folder: bool) -> N
 
 
 def _key(
-    hashes: _Hashes, reports: Sequence[Path], rules: KernelRules | None, stated: Mapping[Path, StatedRank], notes: Sequence[str]
+    hashes: _Hashes,
+    reports: Sequence[Path],
+    rules: KernelRules | None,
+    stated: Mapping[Path, StatedRank],
+    notes: Sequence[str],
 ) -> tuple[str, dict[str, Content]]:
     """The name of the run made from `reports`, by names (which can tell ranks) and contents; and the contents."""
     from alltrace import __version__
@@ -241,7 +256,11 @@ class _Hashes:
                 digests[report] = digest
             elif stamp is not None and (content := known[report]) is not None:
                 digests[report] = content.digest
-            if stamp is not None and digest is not None and time.time_ns() - max(max(s[2:]) for s in stamp) > _SETTLED_NS:
+            if (
+                stamp is not None
+                and digest is not None
+                and time.time_ns() - max(max(s[2:]) for s in stamp) > _SETTLED_NS
+            ):
                 # a file younger than the clock's grain could change again without its times showing it
                 self._known[_named(report)] = [stamp, digest]
                 self._changed = True

@@ -58,7 +58,10 @@ def _packed(value: Any, arrays: list[np.ndarray[Any, Any]]) -> Any:
     if isinstance(value, np.generic):
         return value.item()
     if is_dataclass(value) and not isinstance(value, type):
-        return {"object": type(value).__name__, "fields": {f.name: _packed(getattr(value, f.name), arrays) for f in fields(value)}}
+        return {
+            "object": type(value).__name__,
+            "fields": {f.name: _packed(getattr(value, f.name), arrays) for f in fields(value)},
+        }
     if isinstance(value, Mapping):
         return {"map": [[_packed(k, arrays), _packed(v, arrays)] for k, v in value.items()]}
     if isinstance(value, tuple):

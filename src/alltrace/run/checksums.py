@@ -114,7 +114,9 @@ def checked_content(path: Path) -> memoryview:
     return content
 
 
-def write_rank_record(folder: Path, rank: RankRecord, signature: Mapping[str, Any], files: Mapping[str, str] | None = None) -> None:
+def write_rank_record(
+    folder: Path, rank: RankRecord, signature: Mapping[str, Any], files: Mapping[str, str] | None = None
+) -> None:
     """Write the record of a rank next to its complete files; `files`: their checksums, if known.
 
     The disk is waited for once, with the manifest of the whole run: after a power cut the checksums tell which ranks
@@ -144,5 +146,7 @@ def files_of(record: Mapping[str, Any], path: Path) -> dict[str, str]:
     """The checksums that a record lists. Raises `DamageError`: it lists none."""
     files = record.get(FILES)
     if not isinstance(files, dict):
-        raise DamageError(path, found="it lists no files", expected="the checksum of each file in its folder", advice=REPAIR)
+        raise DamageError(
+            path, found="it lists no files", expected="the checksum of each file in its folder", advice=REPAIR
+        )
     return files

@@ -22,7 +22,9 @@ from alltrace.trace.schema import TABLES
 
 Flags = NDArray[np.bool_]
 
-_CALL = re.compile(r"^nccl(AllGather|AllToAll|AlltoAll|Gather|Scatter|GroupEnd|Put|PutSignal|Send|Recv|Broadcast|Bcast)\b")
+_CALL = re.compile(
+    r"^nccl(AllGather|AllToAll|AlltoAll|Gather|Scatter|GroupEnd|Put|PutSignal|Send|Recv|Broadcast|Bcast)\b"
+)
 _BETWEEN_DEVICES = ("DtoD", "PtoP")
 _SIGNAL_BYTES = 4
 _OPEN = np.iinfo(np.int64).max
@@ -39,7 +41,9 @@ def mark_collective_copies(piece: Piece, scratch: Path) -> None:
     copies = piece.read("copies", table.column_names, enums)
     column = pa.array(marked, mask=~marked)
     schema = table.arrow_schema()
-    columns = [column if f.name == "collective" else copies.column(f.name).combine_chunks().cast(f.type) for f in schema]
+    columns = [
+        column if f.name == "collective" else copies.column(f.name).combine_chunks().cast(f.type) for f in schema
+    ]
     draft = path.with_name(".copies.parquet")
     with TableWriter(table, draft, scratch) as writer:
         for batch in pa.Table.from_arrays(columns, schema=schema).to_batches():
@@ -61,7 +65,9 @@ def collective_copies(piece: Piece) -> Flags | None:
         return None
     of_call = np.full(copies.num_rows, -1, np.int64)
     candidates = np.flatnonzero(between)
-    of_call[candidates] = _calls_of(piece, calls, *(integers(copies.column(c), -1)[candidates] for c in ("process", "correlation")))
+    of_call[candidates] = _calls_of(
+        piece, calls, *(integers(copies.column(c), -1)[candidates] for c in ("process", "correlation"))
+    )
     inside = np.flatnonzero(of_call >= 0)
     if not len(inside):
         return None
@@ -86,7 +92,9 @@ def _calls(piece: Piece) -> tuple[Int64, Int64, Int64] | None:
         return None
     row = np.flatnonzero(wanted[at])
     table = piece.read("ranges", ["thread", "start", "end"]).take(pa.array(row))
-    thread, start, end = (integers(table.column(c), null) for c, null in (("thread", -1), ("start", _OPEN), ("end", _OPEN)))
+    thread, start, end = (
+        integers(table.column(c), null) for c, null in (("thread", -1), ("start", _OPEN), ("end", _OPEN))
+    )
     order = np.lexsort((-end, start, thread))
     thread, start, end = (values[order] for values in (thread, start, end))
     outer = np.ones(len(order), np.bool_)

@@ -23,7 +23,10 @@ class HeldColumns:
         self._enums = [i for i, c in enumerate(table.columns) if c.type == "enum"]
         # the schema of complete held batches
         self.plain: pa.Schema = pa.schema(
-            [f.with_type(pa.int32()) if c.type == "enum" else f for f, c in zip(self.schema, table.columns, strict=True)]
+            [
+                f.with_type(pa.int32()) if c.type == "enum" else f
+                for f, c in zip(self.schema, table.columns, strict=True)
+            ]
         )
         self._words: dict[int, dict[str, int]] = {i: {} for i in self._enums}
         self._seen: dict[int, tuple[pa.Array, pa.Array]] = {}

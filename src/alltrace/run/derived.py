@@ -117,7 +117,9 @@ class Place(NamedTuple):
                 return make(place, self.signature)
         except OSError as error:
             raise InputError(
-                place, found=f"{what} cannot be written ({error.strerror or error})", advice="free some space, or copy the run"
+                place,
+                found=f"{what} cannot be written ({error.strerror or error})",
+                advice="free some space, or copy the run",
             ) from error
 
     def _home(self) -> Path:

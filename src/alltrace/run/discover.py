@@ -133,7 +133,9 @@ def _place(path: Path) -> Path:
 
 def _reports_at(path: Path) -> list[Path]:
     if is_run(path):
-        raise UsageError(f"{printable(str(path))} is a run directory already; expected reports, or a single run directory")
+        raise UsageError(
+            f"{printable(str(path))} is a run directory already; expected reports, or a single run directory"
+        )
     if not path.is_file() and not path.is_dir():  # a pipe is never read: its writer may never end
         raise InputError(path, found="it is not a regular file", expected=KNOWN, advice="save it to a file first")
     if path.is_file() or is_report(path):

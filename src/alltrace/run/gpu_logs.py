@@ -36,7 +36,12 @@ GPU_LOG = Table(
         Column("memory_clock_mhz", "float64", "MHz", "clock of the memory"),
         Column("power_w", "float64", "W", "power drawn"),
         Column("temperature_c", "float64", "C", "temperature"),
-        Column("event_reasons", "int64", None, "why clocks are lower than they could be: the bits of NVML's clock event reasons"),
+        Column(
+            "event_reasons",
+            "int64",
+            None,
+            "why clocks are lower than they could be: the bits of NVML's clock event reasons",
+        ),
     ),
     (),
     "time",
@@ -61,14 +66,19 @@ def parse_utc_offset(text: str, option: str = "--gpu-log-utc-offset") -> int:
     match = _OFFSET.fullmatch(text)
     minutes = int(match["hours"]) * 60 + int(match["minutes"]) if match else 9999
     if match is None or int(match["minutes"]) > 59 or minutes > 14 * 60:
-        raise UsageError(f"{option} is {text[:40]!r}; expected how far local time is ahead of UTC, such as +01:00 or -0730")
+        raise UsageError(
+            f"{option} is {text[:40]!r}; expected how far local time is ahead of UTC, such as +01:00 or -0730"
+        )
     return (-1 if match["sign"] == "-" else 1) * minutes * 60 * 10**9
 
 
 def logs_beside(reports: Sequence[str]) -> list[str]:
     """The GPU logs that were recorded with the reports, in the folders that are among `reports`."""
     return sorted(
-        str(p) for folder in reports if "://" not in folder and Path(folder).is_dir() for p in Path(folder).glob(f"*{LOG_ENDING}")
+        str(p)
+        for folder in reports
+        if "://" not in folder and Path(folder).is_dir()
+        for p in Path(folder).glob(f"*{LOG_ENDING}")
     )
 
 
@@ -184,7 +194,9 @@ def _host_of(log: GpuLog, gpu: Gpu, hosts: Sequence[str]) -> str | None:
         named = [h for h in hosts if h.partition(".")[0] == gpu.host.partition(".")[0]]
         return named[0] if len(named) == 1 else None
     words = Path(log.path).name.lower()
-    named = [h for h in hosts if re.search(rf"(?<![a-z0-9]){re.escape(h.partition('.')[0].lower())}(?![a-z0-9])", words)]
+    named = [
+        h for h in hosts if re.search(rf"(?<![a-z0-9]){re.escape(h.partition('.')[0].lower())}(?![a-z0-9])", words)
+    ]
     if named:
         return named[0] if len(named) == 1 else None
     return hosts[0] if len(hosts) == 1 else None
@@ -214,7 +226,9 @@ def _ahead_ns(log: GpuLog, owners: Sequence[tuple[int, RankRecord, Device]], sta
     first, last = int(log.time_ns.min()), int(log.time_ns.max())
     spans = {s for _, r, _ in owners if (s := _span_utc_ns(r)) is not None}
     able = [
-        q * _QUARTER_NS for q in _QUARTERS if any(first - q * _QUARTER_NS <= e and last - q * _QUARTER_NS >= s for s, e in spans)
+        q * _QUARTER_NS
+        for q in _QUARTERS
+        if any(first - q * _QUARTER_NS <= e and last - q * _QUARTER_NS >= s for s, e in spans)
     ]
     if len(able) > 1:
         written = Path(log.path).stat().st_mtime_ns

@@ -57,7 +57,9 @@ def naming_host(host: str | None) -> Iterator[None]:
     except InputError as error:
         if host is None:
             raise
-        raise type(error)(f"{host}:{error.path}", found=error.found, expected=error.expected, advice=error.advice) from error
+        raise type(error)(
+            f"{host}:{error.path}", found=error.found, expected=error.expected, advice=error.advice
+        ) from error
 
 
 def exists(path: Path) -> bool:

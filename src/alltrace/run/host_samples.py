@@ -21,7 +21,9 @@ def samplers(manifest: Manifest, record: RankRecord) -> list[RankRecord]:
     return sorted(ranks, key=lambda r: (r.rank != record.rank, r.rank))
 
 
-def samples_of_host(own: Any, others: Sequence[RankRecord], opened: Callable[[RankRecord], Any], columns: Sequence[str]) -> Any:
+def samples_of_host(
+    own: Any, others: Sequence[RankRecord], opened: Callable[[RankRecord], Any], columns: Sequence[str]
+) -> Any:
     """Samples (`gpu_metrics`) of the rank, and of its other GPUs by `others` of its host, in the order of belief."""
     import numpy as np
     import pyarrow as pa
@@ -48,7 +50,9 @@ def samples_of_host(own: Any, others: Sequence[RankRecord], opened: Callable[[Ra
                 moved = np.array([places[d] for d in device[mine].tolist()])
                 seen.update(np.unique(moved).tolist())
                 at = chosen.column_names.index("device")
-                tables.append(chosen.set_column(at, chosen.schema.field(at), pa.array(moved, chosen.schema.field(at).type)))
+                tables.append(
+                    chosen.set_column(at, chosen.schema.field(at), pa.array(moved, chosen.schema.field(at).type))
+                )
         lacking = {name: device for name, device in lacking.items() if device not in seen}
     return pa.concat_tables(tables).select(wanted)
 

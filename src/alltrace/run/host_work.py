@@ -68,7 +68,9 @@ class HostWork:
 
     @cached_property
     def _ranges(self) -> pa.Table:
-        return self._rank.file_table("ranges", ("start", "end", "thread", "process", "domain", "name", "kind", "parent"))
+        return self._rank.file_table(
+            "ranges", ("start", "end", "thread", "process", "domain", "name", "kind", "parent")
+        )
 
     @cached_property
     def _calls(self) -> pa.Table:
@@ -123,7 +125,12 @@ class HostWork:
     def _kernels(self) -> pa.Table:
         messages = ~is_call(self._mpi, COLLECTIVES)
         own = integers(self._mpi.column("thread"), -1) == self._main
-        calls = _rows(self._mpi, self._mpi.column("name"), np.where(own, MAIN_STREAM, _OTHERS), np.where(messages, P2P, COLLECTIVE))
+        calls = _rows(
+            self._mpi,
+            self._mpi.column("name"),
+            np.where(own, MAIN_STREAM, _OTHERS),
+            np.where(messages, P2P, COLLECTIVE),
+        )
         streams = self._streams(integers(self._operations.column("thread"), -1))
         words = np.full(self._operations.num_rows, COLLECTIVE)
         operations = _rows(self._operations, self._operations.column("op"), streams, words)
@@ -131,7 +138,8 @@ class HostWork:
         rows = rows.sort_by([("stream", "ascending"), ("start", "ascending")]).combine_chunks()
         schema = TABLES["kernels"].arrow_schema()
         columns = [
-            rows.column(f.name).cast(f.type) if f.name in rows.column_names else pa.nulls(rows.num_rows, f.type) for f in schema
+            rows.column(f.name).cast(f.type) if f.name in rows.column_names else pa.nulls(rows.num_rows, f.type)
+            for f in schema
         ]
         return pa.Table.from_arrays(columns, schema=schema)
 
@@ -143,7 +151,11 @@ class HostWork:
         of_thread = self._ranges.filter(pa.array(integers(self._ranges.column("thread"), -1) == self._main))
         starts, ends = _times(of_thread)
         exchanged = union(
-            [merge(*(v[integers(t.column("stream")) == MAIN_STREAM] for v in _times(t))) for t in communication if t.num_rows]
+            [
+                merge(*(v[integers(t.column("stream")) == MAIN_STREAM] for v in _times(t)))
+                for t in communication
+                if t.num_rows
+            ]
         )
         operators = integers(of_thread.column("domain"), 0) == _OPERATORS
         if operators.any():
@@ -154,7 +166,9 @@ class HostWork:
         running = self._running()
         working = working if running is None else intersection(working, running)
         at, names = self._innermost()
-        begins = integers(self._operations.column("start"))  # another thread communicates from here on, as the main one asked it to
+        begins = integers(
+            self._operations.column("start")
+        )  # another thread communicates from here on, as the main one asked it to
         points = np.unique(np.concatenate((working.starts, working.ends, at, begins)))
         inside = containing(working, points[:-1]) if len(points) else np.empty(0, np.int64)
         first = np.flatnonzero(inside >= 0)
@@ -164,7 +178,9 @@ class HostWork:
         joins &= ~np.isin(points[first], begins)
         heads = np.flatnonzero(~joins)
         lasts = np.append(heads[1:], len(first))[: len(heads)] - 1
-        process = integers(of_thread.column("process"), 0) if of_thread.num_rows else integers(self._mpi.column("process"), 0)
+        process = (
+            integers(of_thread.column("process"), 0) if of_thread.num_rows else integers(self._mpi.column("process"), 0)
+        )
         return pa.table(
             {
                 "start": points[first[heads]],
@@ -185,7 +201,11 @@ class HostWork:
         """When the main thread waits for data or in the operating system, or is in MPI: to start or to end it, too."""
         inside = integers(self._calls.column("thread"), -1) == self._main
         sets = [merge(*(times[inside] for times in _times(self._calls)))]
-        sets += [self._named(of_thread, starts, ends, (*patterns.WAITING, *patterns.WAITING_QUEUES, *patterns.RECORDED_WAITS))]
+        sets += [
+            self._named(
+                of_thread, starts, ends, (*patterns.WAITING, *patterns.WAITING_QUEUES, *patterns.RECORDED_WAITS)
+            )
+        ]
         for table, wanted in (
             ("frames", patterns.WAITING_FRAMES),
             ("osrt", (*patterns.OS_READS, *patterns.OS_WAITS, *patterns.OS_SLEEPS)),

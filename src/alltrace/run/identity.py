@@ -51,7 +51,9 @@ _STEP_FOLDER = re.compile(r"(?:iter|iteration|step|cycle|window)[-_.]?\d+", re.I
 """A folder of one window's reports, as in iteration_10/rank0_trace.json (TorchTitan, torchtitan/tools/profiling.py)."""
 _RESTART = re.compile(r"(-restart\d+)+(?=_)")
 """The wrapper's suffix to the name of a job with a restarted process: all processes of one name are one rank."""
-_PARALLEL = re.compile(r"(?<![A-Za-z])(?P<axis>tp|dp|pp|ep|cp)[-_=]?(?:rank)?[-_=]?(?P<rank>\d{1,6})(?!\d)", re.IGNORECASE)
+_PARALLEL = re.compile(
+    r"(?<![A-Za-z])(?P<axis>tp|dp|pp|ep|cp)[-_=]?(?:rank)?[-_=]?(?P<rank>\d{1,6})(?!\d)", re.IGNORECASE
+)
 """A rank by kind of parallelism in a file's name: PROFILE-TP-1-DP-0-PP-0-EP-1 (SGLang, python/sglang/srt/utils/profile_utils.py),
 dp0_pp0_tp1_dcp0_ep1 (vLLM, vllm/distributed/utils.py), TP00-PP01."""
 _AXES = (("pp", "tp"), ("dp", "pp", "tp"), ("dp", "pp", "cp", "tp"), ("dp", "pp", "cp", "tp", "ep"))
@@ -180,7 +182,9 @@ def plan_ranks(reports: Sequence[Report | None]) -> Plan:
     return Plan(tuple(ranks), missing, tuple(notes))
 
 
-def _attach(companions: Sequence[_Candidate], candidates: list[_Candidate], claimed: dict[int, tuple[int, str]]) -> None:
+def _attach(
+    companions: Sequence[_Candidate], candidates: list[_Candidate], claimed: dict[int, tuple[int, str]]
+) -> None:
     """Assign reports that only add data to the rank with their number; those without a number become separate ranks."""
     of_rank = {rank: candidates[i] for i, (rank, _) in claimed.items()}
     for companion in companions:
@@ -200,7 +204,9 @@ def natural_key(text: str) -> tuple[object, ...]:
     """A sort key under which `rank2` comes before `rank10`."""
     # \d is what isdecimal() says; isdigit() also takes superscripts, which are not numbers to int(), as thousands of
     # digits are none
-    return tuple((1, int(p), p) if p.isdecimal() and len(p) < _DIGITS else (0, 0, p) for p in re.split(r"(\d+)", text) if p)
+    return tuple(
+        (1, int(p), p) if p.isdecimal() and len(p) < _DIGITS else (0, 0, p) for p in re.split(r"(\d+)", text) if p
+    )
 
 
 def _candidates(reports: Sequence[Report | None]) -> list[_Candidate]:
@@ -241,7 +247,8 @@ def _candidates(reports: Sequence[Report | None]) -> list[_Candidate]:
     candidates = _of_one_process([c for same in by_place.values() for c in same])
     for candidate in candidates:
         together = sorted(
-            zip(candidate.reports, candidate.sources, strict=True), key=lambda p: (begin_ns(p[0]), natural_key(p[0].path))
+            zip(candidate.reports, candidate.sources, strict=True),
+            key=lambda p: (begin_ns(p[0]), natural_key(p[0].path)),
         )
         candidate.reports = [r for r, _ in together]
         candidate.sources = [s for _, s in together]
@@ -303,7 +310,9 @@ def was_restarted(report: Report) -> bool:
 def _hosts_in_names(reports: Sequence[Report]) -> dict[str, str]:
     """The host in names such as `node7-rank3`, of reports without one; there are several, and several ranks of one."""
     hosts = {
-        r.path: m["host"] for r in reports if r.host is None and (m := re.match(_HOST_IN_NAME, report_stem(r.path))) is not None
+        r.path: m["host"]
+        for r in reports
+        if r.host is None and (m := re.match(_HOST_IN_NAME, report_stem(r.path))) is not None
     }
     return hosts if 1 < len(set(hosts.values())) < len({_base(r) for r in reports if r.path in hosts}) else {}
 
@@ -524,14 +533,19 @@ def _world_sizes(reports: Iterable[Report | None]) -> dict[int, list[Report]]:
             continue
         numbers = (_number(report.environment, v) for v in _WORLD_SIZE_VARIABLES)
         of_all = _OF_ALL.search(report_stem(report.path))
-        for size in {report.world_size or next((n for n in numbers if n), None), int(of_all["ranks"]) if of_all else None}:
+        for size in {
+            report.world_size or next((n for n in numbers if n), None),
+            int(of_all["ranks"]) if of_all else None,
+        }:
             if size and size <= _RANKS_BELOW:
                 stating.setdefault(size, []).append(report)
     return dict(sorted(stating.items(), key=lambda item: -len(item[1])))
 
 
 def _contradictions(
-    stating: Mapping[int, Sequence[Report]], reports: Iterable[Report | None], ranks: Iterable[tuple[int, str, _Candidate]]
+    stating: Mapping[int, Sequence[Report]],
+    reports: Iterable[Report | None],
+    ranks: Iterable[tuple[int, str, _Candidate]],
 ) -> list[str]:
     """What reports state of their rank and its world that cannot be true, with their paths."""
     notes = []
@@ -540,9 +554,15 @@ def _contradictions(
         named = "; ".join(f"{size} in {_paths(stating[size])}" for size in others[:_MISSING_LISTED])
         notes.append(f"the reports state different world sizes: {first} in {len(stating[first])} of them, {named}")
     beyond = [
-        (rank, size, r) for size, its in stating.items() for r in its if (rank := stated_rank(r)) is not None and rank >= size
+        (rank, size, r)
+        for size, its in stating.items()
+        for r in its
+        if (rank := stated_rank(r)) is not None and rank >= size
     ]
-    notes += [f"rank {rank} is beyond its world size of {size} in {report.path}" for rank, size, report in beyond[:_MISSING_LISTED]]
+    notes += [
+        f"rank {rank} is beyond its world size of {size} in {report.path}"
+        for rank, size, report in beyond[:_MISSING_LISTED]
+    ]
     other_names = [
         (report.path, rank)
         for rank, source, candidate in ranks
@@ -558,7 +578,10 @@ def _contradictions(
         r
         for r in reports
         if r is not None
-        and (r.environment.get(_RANK_VARIABLES[0], "").startswith("-") or any((p.rank_hint or 0) < 0 for p in r.processes))
+        and (
+            r.environment.get(_RANK_VARIABLES[0], "").startswith("-")
+            or any((p.rank_hint or 0) < 0 for p in r.processes)
+        )
     ]
     if negative:
         notes.append(f"a negative rank is stated in {_paths(negative)}, so it is not used")

@@ -171,7 +171,9 @@ def import_reports(
 
         def plan_of(probes: Sequence[_Probe]) -> _Planned:
             taken, plan = planned(reports, probes, rank_from)
-            facts = _facts(plan, [probes[n] for n in taken], None if tables is None else wanted, rules, labels or Labels())
+            facts = _facts(
+                plan, [probes[n] for n in taken], None if tables is None else wanted, rules, labels or Labels()
+            )
             return _Planned(probes, taken, plan, facts)
 
         work = plan_of(probes)
@@ -229,10 +231,15 @@ def import_part(
                 jobs = _processes_worth(sum(p.rows for p in probes)) if jobs is None else jobs
                 tasks = _tasks(output, plan, list(plan.ranks), probes, wanted, signatures, rules, jobs, readers)
                 watcher.planned(len(plan.ranks), sum(p.rows for p in probes))
-                ranks = [r for o in run_tasks(import_ranks, tasks, jobs=jobs, progress=watcher.advance) for r in o.get()]
+                ranks = [
+                    r for o in run_tasks(import_ranks, tasks, jobs=jobs, progress=watcher.advance) for r in o.get()
+                ]
                 for probe, seen in zip(probes, stamps, strict=True):
                     if probe.report is not None:
-                        write_part(output, Part(Content(seen, probe.record.content_hash), probe.record, probe.report, probe.rows))
+                        write_part(
+                            output,
+                            Part(Content(seen, probe.record.content_hash), probe.record, probe.report, probe.rows),
+                        )
                 return ranks
         except OSError as error:
             raise _write_error(output, error) from error
@@ -240,7 +247,9 @@ def import_part(
 
 def _parts_of(output: Path, parts: Mapping[str, Part]) -> list[Path]:
     if not parts:
-        raise InputError(output, found="it has no part of a run", expected="parts made by `alltrace import REPORT --part -o RUN`")
+        raise InputError(
+            output, found="it has no part of a run", expected="parts made by `alltrace import REPORT --part -o RUN`"
+        )
     return sorted(map(Path, parts), key=lambda p: natural_key(str(p)))
 
 
@@ -289,7 +298,9 @@ def _import_planned(
     for task, several in zip(tasks, hosts, strict=True):
         if len(several) > 1:
             raise _apart(task, several)
-    for outcome in run_tasks(import_ranks, tasks, jobs=jobs, progress=watcher.advance, hosts=[next(iter(h), None) for h in hosts]):
+    for outcome in run_tasks(
+        import_ranks, tasks, jobs=jobs, progress=watcher.advance, hosts=[next(iter(h), None) for h in hosts]
+    ):
         if outcome.error is not None:
             failed.append((tasks[outcome.index], outcome.error))
             continue
@@ -458,7 +469,9 @@ def _check_readable(probes: Sequence[_Probe], strict: bool) -> None:
         return
     first = broken[0].error or ""
     if len(broken) == len(probes):
-        raise _as_input_error(broken[0], f" ({len(broken)} reports, none of which can be read)" if len(broken) > 1 else "")
+        raise _as_input_error(
+            broken[0], f" ({len(broken)} reports, none of which can be read)" if len(broken) > 1 else ""
+        )
     if strict:
         raise StrictError(first)
 
@@ -469,7 +482,9 @@ def _as_input_error(record: ReportRecord, more: str) -> AlltraceError:
     return error
 
 
-def _facts(plan: Plan, probes: Sequence[_Probe], tables: tuple[str, ...] | None, rules: KernelRules, labels: Labels) -> Manifest:
+def _facts(
+    plan: Plan, probes: Sequence[_Probe], tables: tuple[str, ...] | None, rules: KernelRules, labels: Labels
+) -> Manifest:
     hosts = tuple(dict.fromkeys(r.host for r in plan.ranks))
     bases = [b for r in plan.ranks if (b := probes[r.sources[0].report].record.utc_ns) is not None]
     notes = list(plan.notes)
@@ -502,7 +517,10 @@ def _prepare(output: Path) -> None:
         str(output.resolve()).encode()
     except UnicodeEncodeError:
         raise InputError(
-            output, found="its name has bytes that are not UTF-8", expected="a name of text", advice="give another name with -o"
+            output,
+            found="its name has bytes that are not UTF-8",
+            expected="a name of text",
+            advice="give another name with -o",
         ) from None
     if output.is_dir() and not _is_ours(output):
         raise InputError(
@@ -535,7 +553,9 @@ def _alone(output: Path, *, among_parts: bool = False) -> Iterator[None]:
             fcntl.flock(handle, (fcntl.LOCK_SH if among_parts else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except BlockingIOError:
             raise InputError(
-                output, found="another import is writing to it", advice="wait until it has finished, then run this again"
+                output,
+                found="another import is writing to it",
+                advice="wait until it has finished, then run this again",
             ) from None
         except OSError:  # a file system without locks
             pass
@@ -574,7 +594,9 @@ def _signature(
 
 def _in_rows(rank: RankRecord, rows: Mapping[int, int]) -> RankRecord:
     """The rank, with its reports in other rows of the manifest."""
-    warnings, row_warnings = ({str(rows[int(n)]): w for n, w in by_row.items()} for by_row in (rank.warnings, rank.row_warnings))
+    warnings, row_warnings = (
+        {str(rows[int(n)]): w for n, w in by_row.items()} for by_row in (rank.warnings, rank.row_warnings)
+    )
     return rank._replace(reports=tuple(rows[n] for n in rank.reports), warnings=warnings, row_warnings=row_warnings)
 
 

@@ -34,14 +34,21 @@ INSPECTOR = Table(
         Column("group_rank", "int64", None, "the rank in the communicator"),
         Column("group_size", "int64", None, "ranks of the communicator"),
         Column("op", "enum", None, "operation"),
-        Column("sequence", "int64", None, "number among the calls of the operation on the communicator; of a message, of the rank"),
+        Column(
+            "sequence",
+            "int64",
+            None,
+            "number among the calls of the operation on the communicator; of a message, of the rank",
+        ),
         Column("peer", "int64", None, "the peer of a message"),
         Column("bytes", "int64", "bytes", "size of the message, as NCCL counts it"),
         Column("duration_ns", "int64", "ns", "how long it took, in whole microseconds"),
         Column("timing_source", "enum", None, "where that comes from: kernel_gpu, kernel_cpu or collective_cpu"),
         Column("algorithm", "enum", None, "NCCL's algorithm"),
         Column("protocol", "enum", None, "NCCL's protocol"),
-        Column("start", "time", "ns", "begin of its first channel by the host's clock; null if the file is not verbose"),
+        Column(
+            "start", "time", "ns", "begin of its first channel by the host's clock; null if the file is not verbose"
+        ),
         Column("end", "time", "ns", "end of its last channel, likewise"),
     ),
     (),
@@ -175,7 +182,9 @@ def _owners(files: Sequence[_File], ranks: Sequence[RankRecord]) -> tuple[list[i
         numbers = {r.rank for r in ranks}
         world = max(f.size for f in files)
         claimed = Counter(f.rank for f in files if f.size == world)
-        candidates = [{f.rank} if f.size == world and claimed[f.rank] == 1 and f.rank in numbers else set() for f in files]
+        candidates = [
+            {f.rank} if f.size == world and claimed[f.rank] == 1 and f.rank in numbers else set() for f in files
+        ]
     owners = [next(iter(f)) if len(f) == 1 else None for f in candidates]
     if not any(o is not None for o in owners):
         raise InputError(
@@ -187,9 +196,13 @@ def _owners(files: Sequence[_File], ranks: Sequence[RankRecord]) -> tuple[list[i
     left, lacking = len(files) - len(used), sorted({r.rank for r in ranks} - {o for o in owners if o is not None})
     notes = []
     if how == "rank":
-        notes.append("NCCL Inspector's files match no process of the run by host and process id, so they were matched by rank")
+        notes.append(
+            "NCCL Inspector's files match no process of the run by host and process id, so they were matched by rank"
+        )
     if left:
-        notes.append(f"{counted(left, 'file')} of NCCL Inspector: of a process of which the run has no report, left out")
+        notes.append(
+            f"{counted(left, 'file')} of NCCL Inspector: of a process of which the run has no report, left out"
+        )
     if lacking:
         notes.append(f"NCCL Inspector's files: none of rank {number_ranges(lacking)}")
     for number, text in (

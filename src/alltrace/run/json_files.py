@@ -51,7 +51,9 @@ def read_unchecked(path: Path, expected: str = "a JSON object") -> dict[str, Any
         raise InputError(path.parent, found=f"no {path.name}", expected=expected) from None
     except (OSError, ValueError, RecursionError) as error:
         what = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise DamageError(path, found=f"it cannot be read ({printable(what)})", expected=expected, advice=REPAIR) from error
+        raise DamageError(
+            path, found=f"it cannot be read ({printable(what)})", expected=expected, advice=REPAIR
+        ) from error
     if not isinstance(value, dict):
         raise DamageError(path, found="it contains no JSON object", expected=expected, advice=REPAIR)
     return value

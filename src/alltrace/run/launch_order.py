@@ -42,7 +42,9 @@ class LaunchOrder(NamedTuple):
 
     unjoined: bool = False  # whether calls share their ids with many others, which leaves none of them a meaning
     back_ns: int = 0  # by how much its clock steps back, at most; 0 if it does not
-    late: Flags | None = None  # the calls that begin long after what they launched or the call behind them, if few; None for none
+    late: Flags | None = (
+        None  # the calls that begin long after what they launched or the call behind them, if few; None for none
+    )
 
 
 def launch_order(piece: Piece, tables: Container[str], suspect: Mapping[str, Flags]) -> LaunchOrder:
@@ -114,7 +116,11 @@ class _Launches:
 
     def _read(self, chosen: Sequence[int] | None = None) -> Iterator[tuple[Int64, pa.Table]]:
         """The ids of each part, and what was read for them; of `chosen` parts with the starts."""
-        columns = ["correlation", *(["process"] if self._piece.processes != 1 else []), *(["start"] if chosen is not None else [])]
+        columns = [
+            "correlation",
+            *(["process"] if self._piece.processes != 1 else []),
+            *(["start"] if chosen is not None else []),
+        ]
         row = 0
         for at, part in enumerate(self._piece.parts(self.name, columns, chosen=chosen)):
             ids = integers(part.column("correlation"), -1)
@@ -168,7 +174,11 @@ def _order(piece: Piece, launches: _Launches) -> tuple[int, Int64]:
     if not len(inside):  # as in most reports: ids are lower only where the next thread or stream begins
         return 0, none
     ids, starts = launches.all(), piece.numbers(launches.name, "start")
-    tracks = [track for column in columns if len(track := piece.numbers(launches.name, column, -1)) and (track != track[0]).any()]
+    tracks = [
+        track
+        for column in columns
+        if len(track := piece.numbers(launches.name, column, -1)) and (track != track[0]).any()
+    ]
     track = distinct_rows(*tracks)[1] if tracks else np.zeros(len(ids), np.int8)
     back, late = 0, [none]
     for number in np.unique(track[inside]).tolist():

@@ -68,7 +68,9 @@ def read_tests_table(names: str) -> Any:
                     continue
                 rows.append(
                     {
-                        "run": PurePath(file.path).name if len(file.runs) == 1 else f"{PurePath(file.path).name}#{run.number}",
+                        "run": PurePath(file.path).name
+                        if len(file.runs) == 1
+                        else f"{PurePath(file.path).name}#{run.number}",
                         "op": _OPS.get(plain),
                         "ranks": ranks,
                         "size_bytes": row.size,
@@ -79,7 +81,9 @@ def read_tests_table(names: str) -> Any:
                 )
     if not rows:
         raise InputError(
-            names, found="no table of nccl-tests in it", expected="the output of all_reduce_perf or another program of nccl-tests"
+            names,
+            found="no table of nccl-tests in it",
+            expected="the output of all_reduce_perf or another program of nccl-tests",
         )
     fields = [
         ("run", pa.string()),

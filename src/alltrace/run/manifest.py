@@ -323,7 +323,9 @@ def read_manifest(run: Path) -> Manifest:
     try:
         return _manifest_from(value)
     except (KeyError, TypeError, ValueError) as error:
-        raise InputError(path, found=f"a damaged manifest ({printable(str(error))})", advice="import the reports again") from error
+        raise InputError(
+            path, found=f"a damaged manifest ({printable(str(error))})", advice="import the reports again"
+        ) from error
 
 
 def _other_version(path: Path, value: Mapping[str, Any]) -> InputError:
@@ -427,6 +429,10 @@ def _reader(hint: Any) -> Callable[[Any], Any]:
 
 def _seen(value: Any, kind: Any, fits: Callable[[Any], bool] | None = None) -> Any:
     """`value`, which is of a kind; to Python true and false are whole numbers as well."""
-    if not isinstance(value, kind) or isinstance(value, bool) != (kind is bool) or (fits is not None and not fits(value)):
+    if (
+        not isinstance(value, kind)
+        or isinstance(value, bool) != (kind is bool)
+        or (fits is not None and not fits(value))
+    ):
         raise _WrongError
     return value

@@ -85,8 +85,12 @@ def find_meeting_kernels(run: Path, manifest: Manifest) -> tuple[MeetingKernel, 
             late = np.ptp(starts, axis=0)
             chosen = (late >= _APART_NS) & (starts.max(axis=0) < ends.min(axis=0))
             apart[name] += int((late >= _APART_NS).sum())
-            met[name] += int((chosen & (np.ptp(ends, axis=0) <= np.maximum(_TOGETHER_NS, _TOGETHER_SHARE * late))).sum())
-    meeting = [MeetingKernel(n, apart[n], met[n]) for n in apart if apart[n] >= _LEAST and met[n] >= _MOST_OF * apart[n]]
+            met[name] += int(
+                (chosen & (np.ptp(ends, axis=0) <= np.maximum(_TOGETHER_NS, _TOGETHER_SHARE * late))).sum()
+            )
+    meeting = [
+        MeetingKernel(n, apart[n], met[n]) for n in apart if apart[n] >= _LEAST and met[n] >= _MOST_OF * apart[n]
+    ]
     return tuple(sorted(meeting, key=lambda m: (-m.met, m.name)))
 
 
@@ -112,7 +116,9 @@ def meeting_notes(meeting: Sequence[MeetingKernel], texts: Callable[[pa.Array], 
     names = texts(pa.array([m.name for m in meeting[:_MOST_NAMED]], pa.int64())).to_pylist()
     notes = [_text(name or "", m) for name, m in zip(names, meeting, strict=False)]
     if len(meeting) > _MOST_NAMED:
-        notes.append(f"{len(meeting) - _MOST_NAMED} more kernels without a rule end on all ranks together, so they are no compute")
+        notes.append(
+            f"{len(meeting) - _MOST_NAMED} more kernels without a rule end on all ranks together, so they are no compute"
+        )
     return notes
 
 

@@ -103,7 +103,9 @@ def missing_records(piece: Piece) -> Missing:
                 number = len(np.unique(calls.id[mine]))
                 of = len(np.unique(calls.id[rows_of]))
                 place = _place(calls, mine, recorded)
-                records.append(MissingRecords(what, number, of, int(calls.start[mine].min()), int(calls.start[mine].max()), place))
+                records.append(
+                    MissingRecords(what, number, of, int(calls.start[mine].min()), int(calls.start[mine].max()), place)
+                )
         if lost.any():
             spans = _unrecorded(calls, lost, ~lost, work, end_ns)
     unlaunched = _unlaunched(piece, kernels)
@@ -199,7 +201,9 @@ class _Calls(NamedTuple):
         there = np.isin(self.process, recorded)
         if there.all() or not there.any():
             return self
-        return _Calls(self.id[there], self.process[there], self.start[there], self.end[there], self.graph[there], self.done)
+        return _Calls(
+            self.id[there], self.process[there], self.start[there], self.end[there], self.graph[there], self.done
+        )
 
 
 class _Work(NamedTuple):
@@ -290,7 +294,9 @@ def _captured(value: Mapping[str, Int64], rows: Int64, begins: Int64, ends: Int6
         process, since = value["process"][begin], value["start"][begin]
         later = value["start"][ends[(value["process"][ends] == process) & (value["start"][ends] >= since)]]
         until = later.min() if len(later) else since
-        captured |= (value["process"][rows] == process) & (value["start"][rows] >= since) & (value["start"][rows] <= until)
+        captured |= (
+            (value["process"][rows] == process) & (value["start"][rows] >= since) & (value["start"][rows] <= until)
+        )
     return captured
 
 
@@ -304,7 +310,10 @@ def _lost(piece: Piece, calls: _Calls, recorded: Flags, others: Int64, work: _Wo
     copied = _calls_of(piece, others)
     for process in np.unique(calls.process[lost]).tolist():
         mine = calls.process == process
-        last = max(int(times.max(initial=-(1 << 62))) for times in (calls.start[mine & recorded], copied[1][copied[0] == process]))
+        last = max(
+            int(times.max(initial=-(1 << 62)))
+            for times in (calls.start[mine & recorded], copied[1][copied[0] == process])
+        )
         queued = np.flatnonzero(mine & lost & (calls.start > last))
         if not len(queued) or not (mine & recorded).any():
             continue
@@ -352,7 +361,11 @@ def _unrecorded(calls: _Calls, lost: Flags, recorded: Flags, work: _Work, end_ns
         launch = np.repeat(np.arange(len(mine)), until - at)
         piece = order[np.repeat(at - (np.cumsum(until - at) - (until - at)), until - at) + np.arange(len(launch))]
         edges = np.flatnonzero(np.diff(np.concatenate(([False], gone, [False])).astype(np.int8)))
-        blocks = [(int(edges[0]), int(edges[-1]))] if _is_spread(calls, lost) else list(zip(edges[::2], edges[1::2], strict=True))
+        blocks = (
+            [(int(edges[0]), int(edges[-1]))]
+            if _is_spread(calls, lost)
+            else list(zip(edges[::2], edges[1::2], strict=True))
+        )
         for first, behind in blocks:
             before, after = piece[launch < first], piece[launch >= behind]
             start = max(int(called[first]), _first_free(work, before))

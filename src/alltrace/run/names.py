@@ -20,7 +20,9 @@ _FEW_TEXTS = 1_000
 class Names:
     """The interned strings of a run, by id; `paths` gives their files once a text is needed, `read` columns of one."""
 
-    def __init__(self, paths: Callable[[], Iterable[Path]], read: Callable[[Path, list[str]], pa.Table] | None = None) -> None:
+    def __init__(
+        self, paths: Callable[[], Iterable[Path]], read: Callable[[Path, list[str]], pa.Table] | None = None
+    ) -> None:
         self._paths = paths
         self._read = read
 
@@ -32,7 +34,8 @@ class Names:
 
         paths = list(self._paths())
         table = pa.concat_tables(
-            [(self._read or read_parquet)(p, ["id", "value"]) for p in paths] or [TABLES["names"].arrow_schema().empty_table()]
+            [(self._read or read_parquet)(p, ["id", "value"]) for p in paths]
+            or [TABLES["names"].arrow_schema().empty_table()]
         )
         ids = table.column("id").to_numpy()
         if np.any(ids[1:] < ids[:-1]):

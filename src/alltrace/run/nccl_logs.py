@@ -103,7 +103,12 @@ def log_folder(beside: Path | None = None) -> Iterator[Path]:
 
 
 def read_nccl_logs(
-    paths: Sequence[Path], *, calls_to: Path | None, times: bool = False, time_format: str | None = None, jobs: int | None = None
+    paths: Sequence[Path],
+    *,
+    calls_to: Path | None,
+    times: bool = False,
+    time_format: str | None = None,
+    jobs: int | None = None,
 ) -> NcclLogs:
     """Read logs in parallel, a file a task. Raises `InputError`: one cannot be read, or none has a record of NCCL.
 
@@ -187,9 +192,13 @@ def _put_together(parts: list[LogPart], calls_to: Path | None) -> NcclLogs:
             "log with NCCL_DEBUG_SUBSYS=INIT,COLL"
         )
     unread = [
-        {"file": path_text(part.path), "line": line + 1, "text": text} for part in parts for line, text in part.records.samples
+        {"file": path_text(part.path), "line": line + 1, "text": text}
+        for part in parts
+        for line, text in part.records.samples
     ]
-    return NcclLogs(tuple(p.path for p in parts), parts, members, member_of, calls_to, tuple(notes), account, unread, uses_trace)
+    return NcclLogs(
+        tuple(p.path for p in parts), parts, members, member_of, calls_to, tuple(notes), account, unread, uses_trace
+    )
 
 
 def _notes(parts: list[LogPart], account: Counter[str], uses_trace: bool) -> list[str]:
@@ -201,7 +210,9 @@ def _notes(parts: list[LogPart], account: Counter[str], uses_trace: bool) -> lis
         notes.append("there are no COLL records; calls are taken from the CALL records of NCCL_DEBUG=TRACE")
     dropped = sum(part.records.dropped for part in parts)
     if dropped:
-        notes.append(f"{dropped} entries of topology, tuning or facts are left out because there are too many different ones")
+        notes.append(
+            f"{dropped} entries of topology, tuning or facts are left out because there are too many different ones"
+        )
     versions = sorted({text for part in parts for kind, text in part.records.facts if kind == "version"})
     if versions:
         notes.append(f"library: {', '.join(versions[:5])}")
@@ -214,7 +225,9 @@ def _tell_containers_apart(members: list[Member]) -> None:
     for m in members:
         if m.comm_id is not None and m.rank is not None:
             ends[m.host, m.pid, m.comm_id][m.log].add(m.rank)
-    shared = {(host, pid) for (host, pid, _), by_log in ends.items() if len({frozenset(r) for r in by_log.values()}) > 1}
+    shared = {
+        (host, pid) for (host, pid, _), by_log in ends.items() if len({frozenset(r) for r in by_log.values()}) > 1
+    }
     for m in members:
         if (m.host, m.pid) in shared:
             m.container = m.log
@@ -231,7 +244,9 @@ def _global_ranks(members: list[Member], parts: list[LogPart]) -> None:
             if m.nranks == world and m.rank is not None:
                 ranks.setdefault((m.key, m.device), m.rank)
                 of_process[m.key].add(m.rank)
-    prefixes = {(p.host, p.pid): p.prefix_rank for part in parts for p in part.records.processes if p.prefix_rank is not None}
+    prefixes = {
+        (p.host, p.pid): p.prefix_rank for part in parts for p in part.records.processes if p.prefix_rank is not None
+    }
     distinct = len(set(prefixes.values())) == len(prefixes)
     for m in members:
         own = ranks.get((m.key, m.device))
@@ -272,5 +287,7 @@ def _communicators(members: list[Member]) -> list[str]:
         )
     alone = sum(m.identified == "alone" for m in members)
     if alone:
-        notes.append(f"{alone} members of communicators could not be matched across processes: the log has no commId for them")
+        notes.append(
+            f"{alone} members of communicators could not be matched across processes: the log has no commId for them"
+        )
     return notes

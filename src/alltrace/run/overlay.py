@@ -29,11 +29,21 @@ MEMBERS = Table(
     "One rank's operation within a matched instance; an instance has at least two rows, of different ranks.",
     (
         Column("instance", "int64", None, "number of the instance, 0-based, in order of its first end"),
-        Column("communicator", "int64", None, "number of the communicator over all ranks, row of `groups` in alignment.json"),
+        Column(
+            "communicator",
+            "int64",
+            None,
+            "number of the communicator over all ranks, row of `groups` in alignment.json",
+        ),
         Column("ordinal", "int64", None, "number of the instance within its communicator"),
         Column("rank", "int32", None, "rank"),
         Column("row", "int64", None, "row of the rank's `collectives`"),
-        Column("start", "time", "ns", "start on the device, or of the call where only that is known; time of the rank's files"),
+        Column(
+            "start",
+            "time",
+            "ns",
+            "start on the device, or of the call where only that is known; time of the rank's files",
+        ),
         Column("end", "time", "ns", "end, likewise"),
         Column("confidence", "float64", None, "1 for an identity from the profiler; less for an inferred match"),
     ),
@@ -46,15 +56,25 @@ STEPS = Table(
     "One training step of one rank.",
     (
         Column("rank", "int32", None, "rank"),
-        Column("step", "int64", None, "number of the step, equal on all ranks; from the program's name of it where it has one"),
+        Column(
+            "step",
+            "int64",
+            None,
+            "number of the step, equal on all ranks; from the program's name of it where it has one",
+        ),
         Column("start", "time", "ns", "start on the host, time of the rank's files"),
         Column("end", "time", "ns", "end on the host"),
         Column(
-            "device_start", "time", "ns", "first start of its device work, or of its host's in a run without any; null without both"
+            "device_start",
+            "time",
+            "ns",
+            "first start of its device work, or of its host's in a run without any; null without both",
         ),
         Column("device_end", "time", "ns", "last end of that work"),
         Column("kind", "enum", None, "step, warm-up or checkpoint"),
-        Column("source", "enum", None, "what it was found by: range, kernels, collectives, or log for the training log"),
+        Column(
+            "source", "enum", None, "what it was found by: range, kernels, collectives, or log for the training log"
+        ),
     ),
     (),
     None,
@@ -107,7 +127,15 @@ def signature(manifest: Manifest) -> str:
     """What an alignment is made from: the ranks, their reports' contents and rows, and the code that makes it."""
     reports = [(r.content_hash, r.system_clock_ns) for r in manifest.reports]
     ranks = [
-        (r.rank, r.host, r.time_base_utc_ns, r.start_ns, r.end_ns, sorted(r.rows.items()), [reports[i] for i in r.reports])
+        (
+            r.rank,
+            r.host,
+            r.time_base_utc_ns,
+            r.start_ns,
+            r.end_ns,
+            sorted(r.rows.items()),
+            [reports[i] for i in r.reports],
+        )
         for r in manifest.ranks
     ]
     made_from: list[Any] = [code_version(), manifest.zero_utc_ns, manifest.kernel_rules, manifest.complete, ranks]

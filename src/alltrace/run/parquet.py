@@ -151,7 +151,11 @@ def write_row_group(table: Any, path: Path, **settings: Any) -> None:
 
 
 def read_row_groups(
-    path: Path, columns: Sequence[str], dictionaries: Sequence[str] = (), rows: int = 0, chosen: Container[int] | None = None
+    path: Path,
+    columns: Sequence[str],
+    dictionaries: Sequence[str] = (),
+    rows: int = 0,
+    chosen: Container[int] | None = None,
 ) -> Iterator[Any]:
     """The row groups of `read_parquet`, one after the other in the order of the table's rows.
 
@@ -193,7 +197,9 @@ def read_metadata(path: Path) -> Any:
     return metadata
 
 
-def read_row_group(path: Path, metadata: Any, group: int, columns: Sequence[str], dictionaries: Sequence[str] = ()) -> Any:
+def read_row_group(
+    path: Path, metadata: Any, group: int, columns: Sequence[str], dictionaries: Sequence[str] = ()
+) -> Any:
     """One row group of a file, by its number in the file, as a `pyarrow.Table`; `metadata` spares reading it again."""
     try:
         with pq.ParquetFile(path, metadata=metadata, read_dictionary=list(dictionaries)) as file:

@@ -42,7 +42,9 @@ class Rows:
         if not self.count:
             self._columns = [_Column(field.type) for field in self._held.plain]
             # memory that is never written to costs nothing
-            self._capacity = _SLACK_ROWS + batch.num_rows + int(self._expected_bytes / max(1.0, batch.nbytes / batch.num_rows))
+            self._capacity = (
+                _SLACK_ROWS + batch.num_rows + int(self._expected_bytes / max(1.0, batch.nbytes / batch.num_rows))
+            )
         elif total > self._capacity:
             self._capacity = max(total, 2 * self._capacity)
         for column, values in zip(self._columns, batch.columns, strict=True):

@@ -142,7 +142,9 @@ class Piece:
             and not read_metadata(self.folder / f"{name}.parquet").schema.to_arrow_schema().field(column).nullable
         ):
             return 0
-        return sum(part.column(column).null_count for part in self.parts(name, [column], [column] if column == "kind" else ()))
+        return sum(
+            part.column(column).null_count for part in self.parts(name, [column], [column] if column == "kind" else ())
+        )
 
     def hold(self, name: str, table: pa.Table | None) -> None:
         """Keep a table that was written in memory, if it is small; None releases one that was written again."""
@@ -165,7 +167,9 @@ class Piece:
         if name == "names":  # by id, because a reader has them in the order in which it was asked
             table = table.take(pc.sort_indices(table.column("id")))
         if table.num_rows:
-            write_parquet(written := table.cast(TABLES[name].arrow_schema()), self.folder / f"{name}.parquet", store_schema=False)
+            write_parquet(
+                written := table.cast(TABLES[name].arrow_schema()), self.folder / f"{name}.parquet", store_schema=False
+            )
             self.hold(name, written)
 
 
@@ -209,7 +213,9 @@ class Sinks:
             batch = self._bounds[key].checked(batch)
         self._writers[key].append(batch)
         if name in _GPU_WORK:
-            self._pieces[piece].devices.update(d for d in pc.unique(batch.column("device")).to_pylist() if d is not None)
+            self._pieces[piece].devices.update(
+                d for d in pc.unique(batch.column("device")).to_pylist() if d is not None
+            )
         if name in _TOGETHER:
             times = (pc.max(batch.column(c)).as_py() for c in ("start", "end", "time") if c in batch.schema.names)
             known = [t for t in (*times, self._latest.get(piece)) if t is not None]
@@ -219,7 +225,9 @@ class Sinks:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         try:
             for (name, n), writer in self._writers.items() if error is None else ():
                 piece = self._pieces[n]

@@ -69,8 +69,22 @@ _SMALL_BYTES = 64 << 10
 _MOST_BYTES_PER_NS = 20_000
 
 
-_REASONS = ("unreachable", "backward", "no time", "far", "too long", "late", "repeated", "overrun", "crossing", "device", "size")
-UNREACHABLE, BACKWARD, TIMELESS, FAR, LONG, LATE, REPEATED, OVERRUN, CROSSING, DEVICE, SIZE = range(1, len(_REASONS) + 1)
+_REASONS = (
+    "unreachable",
+    "backward",
+    "no time",
+    "far",
+    "too long",
+    "late",
+    "repeated",
+    "overrun",
+    "crossing",
+    "device",
+    "size",
+)
+UNREACHABLE, BACKWARD, TIMELESS, FAR, LONG, LATE, REPEATED, OVERRUN, CROSSING, DEVICE, SIZE = range(
+    1, len(_REASONS) + 1
+)
 _TEXTS = {
     BACKWARD: "rows of `{table}` that end before they start",
     TIMELESS: "rows of `{table}` without a time or a duration",
@@ -85,7 +99,9 @@ _TEXTS = {
 }
 SUSPECT_TEXTS = tuple(text.format(table=name) for text in (UNREACHABLE_TEXT, *_TEXTS.values()) for name in EVENT_TABLES)
 """How the warnings about suspect rows begin."""
-_UNJOINED = "rows of `{table}` whose correlation ids come again and again, so launches are not joined with what they ran"
+_UNJOINED = (
+    "rows of `{table}` whose correlation ids come again and again, so launches are not joined with what they ran"
+)
 _LACKED = {
     ("kernels", "kind"): "kernels without a name, so of unknown kind",
     ("kernels", "stream"): "kernels without a stream",
@@ -145,7 +161,10 @@ def set_aside(piece: Piece, scratch: Path, report: str) -> None:
             ReportWarning(text.format(table=name), (name,), int(counts[n])) for n, text in _TEXTS.items() if counts[n]
         )
     for name, batches in piece.unreachable.items():
-        suspects += [_as_suspects(name, _with_possible_times(b), np.full(b.num_rows, UNREACHABLE, np.int8), None) for b in batches]
+        suspects += [
+            _as_suspects(name, _with_possible_times(b), np.full(b.num_rows, UNREACHABLE, np.int8), None)
+            for b in batches
+        ]
     with TableWriter(TABLES["suspects"], piece.folder / "suspects.parquet", scratch) as writer:
         for table in suspects:
             for batch in table.to_batches():
@@ -184,7 +203,9 @@ def _check_unit(tables: Mapping[str, RowTimes], report: str) -> None:
         )
 
 
-def _doubt(tables: Mapping[str, RowTimes], reasons: Mapping[str, NDArray[np.int8]], order: LaunchOrder, unnamed: int) -> str | None:
+def _doubt(
+    tables: Mapping[str, RowTimes], reasons: Mapping[str, NDArray[np.int8]], order: LaunchOrder, unnamed: int
+) -> str | None:
     """Why the times of a report cannot be compared with others; None if they can."""
     if order.back_ns:
         return f"its clock steps back by {order.back_ns / 1e6:,.1f} ms"
@@ -253,7 +274,11 @@ def _believed_starts(times: RowTimes, why: NDArray[np.int8] | None) -> tuple[Int
     if why is None:
         return times.sample, times.first, times.last
     starts = times.start[why == 0]
-    return starts[:: max(1, len(starts) // SAMPLE)], int(starts.min(initial=MOST_TIME_NS)), int(starts.max(initial=-MOST_TIME_NS))
+    return (
+        starts[:: max(1, len(starts) // SAMPLE)],
+        int(starts.min(initial=MOST_TIME_NS)),
+        int(starts.max(initial=-MOST_TIME_NS)),
+    )
 
 
 def _without_time(tables: Mapping[str, RowTimes]) -> Iterator[tuple[str, Flags]]:
@@ -267,13 +292,17 @@ def _without_time(tables: Mapping[str, RowTimes]) -> Iterator[tuple[str, Flags]]
     there = sum(tables[name].at_first for name in SERIAL if name in tables and tables[name].first == first)
     beyond = max((times.last for times in tables.values()), default=first)
     if there < _ALWAYS_FEW or beyond == first:
-        some = ((name, t) for name, t in tables.items() if name in SERIAL and t.first <= 0 and (t.first, t.last) != (0, 0))
+        some = (
+            (name, t) for name, t in tables.items() if name in SERIAL and t.first <= 0 and (t.first, t.last) != (0, 0)
+        )
         yield from ((name, (t.start == 0) & (t.end == 0)) for name, t in some)
     else:
         yield from ((name, times.start == first) for name, times in tables.items() if times.first == first)
 
 
-def _recorded_spans(tables: Mapping[str, RowTimes], reasons: Mapping[str, NDArray[np.int8]]) -> list[tuple[int, int]] | None:
+def _recorded_spans(
+    tables: Mapping[str, RowTimes], reasons: Mapping[str, NDArray[np.int8]]
+) -> list[tuple[int, int]] | None:
     """The spans of time that rows begin in, apart by more than half an hour, without those of few rows; None for all of them."""
     starts = [_believed_starts(times, reasons.get(name)) for name, times in tables.items()]
     sample = np.sort(np.concatenate([some for some, _, _ in starts] or [np.empty(0, np.int64)]))
@@ -282,14 +311,20 @@ def _recorded_spans(tables: Mapping[str, RowTimes], reasons: Mapping[str, NDArra
     low, high = min(first for _, first, _ in starts), max(last for _, _, last in starts)
     if not (np.diff(np.concatenate(([low], sample, [high]))) > FAR_NS).any():
         return None
-    every = np.sort(np.concatenate([t.start if n not in reasons else t.start[reasons[n] == 0] for n, t in tables.items()]))
+    every = np.sort(
+        np.concatenate([t.start if n not in reasons else t.start[reasons[n] == 0] for n, t in tables.items()])
+    )
     edges = np.flatnonzero(np.diff(every) > FAR_NS) + 1
     first, stop = np.concatenate(([0], edges)), np.concatenate((edges, [len(every)]))
     count = stop - first
     at_once = (every[stop - 1] == every[first]) & (count > 1)
     enough = (count > max(_ALWAYS_FEW, len(every) // _FEW_SHARE)) & ~at_once
     enough[np.argmax(np.where(at_once, 0, count))] = True
-    return None if enough.all() else [(int(every[a]), int(every[b - 1])) for a, b in zip(first[enough], stop[enough], strict=True)]
+    return (
+        None
+        if enough.all()
+        else [(int(every[a]), int(every[b - 1])) for a, b in zip(first[enough], stop[enough], strict=True)]
+    )
 
 
 def _repeated(piece: Piece, name: str, times: RowTimes) -> Flags:
@@ -336,13 +371,18 @@ class _Tracks:
         return overlapping
 
 
-def _overruns(piece: Piece, tables: Mapping[str, RowTimes], reasons: Mapping[str, NDArray[np.int8]]) -> dict[str, Flags]:
+def _overruns(
+    piece: Piece, tables: Mapping[str, RowTimes], reasons: Mapping[str, NDArray[np.int8]]
+) -> dict[str, Flags]:
     """Work that ends after the third later work of its stream has begun."""
     overruns: dict[str, Flags] = {}
     work = {name: tables[name] for name in SERIAL if name in tables}
     if not any(times.crowded or (len(work) > 1 and len(times.long)) for times in work.values()):
         return overruns
-    every = {name: np.ones(times.rows, np.bool_) if name not in reasons else reasons[name] == 0 for name, times in work.items()}
+    every = {
+        name: np.ones(times.rows, np.bool_) if name not in reasons else reasons[name] == 0
+        for name, times in work.items()
+    }
     tracks = {name: _Tracks(piece, name, chosen) for name, chosen in every.items()}
     for name, streams in tracks.items():
         times, flags = tables[name], np.zeros(tables[name].rows, np.bool_)
@@ -474,7 +514,9 @@ def _crossing(piece: Piece, times: RowTimes, why: NDArray[np.int8] | None) -> tu
     while crossed:
         lost = {row: int(end[row]) - before_it_crosses(row) for row in crossed}
         worst = max(crossed, key=lambda row: (is_open[row], len(crossed[row]), -lost[row]))
-        flags[worst] = is_open[worst] or len(crossed[worst]) > 1 or _MUCH * lost[worst] < min(lost[o] for o in crossed[worst])
+        flags[worst] = (
+            is_open[worst] or len(crossed[worst]) > 1 or _MUCH * lost[worst] < min(lost[o] for o in crossed[worst])
+        )
         if flags[worst]:
             believed[worst] = before_it_crosses(worst)
         else:
@@ -493,7 +535,9 @@ def _impossible_sizes(piece: Piece, times: RowTimes) -> Flags:
     impossible = []
     for part, (start, end) in zip(piece.parts("copies", ["bytes"]), times.parts(), strict=True):
         size = integers(part.column("bytes"), 0)
-        impossible.append((size < 0) | ((size > _SMALL_BYTES) & (size // np.maximum(end - start, 1) > _MOST_BYTES_PER_NS)))
+        impossible.append(
+            (size < 0) | ((size > _SMALL_BYTES) & (size // np.maximum(end - start, 1) > _MOST_BYTES_PER_NS))
+        )
     return np.concatenate(impossible)
 
 

@@ -43,7 +43,9 @@ class Nesting:
         known = pc.and_(pc.is_valid(rows.column("thread")), pc.is_valid(rows.column("start"))).to_numpy()
         nests = known & pc.fill_null(pc.equal(kinds, self._pushpop), False).to_numpy(zero_copy_only=False)
         starts = _numbers(rows, "start", 0)
-        depths, parents = self._sweep.step(nests, _numbers(rows, "thread", 0), starts, _numbers(rows, "end", self._open_end))
+        depths, parents = self._sweep.step(
+            nests, _numbers(rows, "thread", 0), starts, _numbers(rows, "end", self._open_end)
+        )
         self.crossing = self.crossing or bool(self._sweep.crosses.any())
         columns = {
             "depth": pa.array(np.minimum(depths, _DEPTH_MAX).astype(np.int16), mask=depths < 0),

@@ -366,7 +366,11 @@ class Rank:
             return
         read = columns if judged is None else list(dict.fromkeys([*columns, *judged]))
         for piece in source.batches(table, read, rows):
-            yield self._moved(piece, TABLES[table].time_columns()) if judged is None else self._counting(table, columns, [piece])
+            yield (
+                self._moved(piece, TABLES[table].time_columns())
+                if judged is None
+                else self._counting(table, columns, [piece])
+            )
 
     def pieces(self, table: str) -> list[Piece]:
         """The pieces that `table` can be read in, in the order of its rows; each says when its rows are."""
@@ -379,7 +383,9 @@ class Rank:
         _, metadata = self._file(table)
         declared = TABLES[table]
         starts, ends = (
-            ("start", "end") if "end" in declared.column_names else (declared.order or "start", declared.order or "start")
+            ("start", "end")
+            if "end" in declared.column_names
+            else (declared.order or "start", declared.order or "start")
         )
         first = 0
         pieces = []

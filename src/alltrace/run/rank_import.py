@@ -95,7 +95,12 @@ def _read_report(
 
 
 def _split(
-    reader: ReportReader, report: int, mine: Collection[int], task: RankTask, folder: Path, advance: Callable[[int], None]
+    reader: ReportReader,
+    report: int,
+    mine: Collection[int],
+    task: RankTask,
+    folder: Path,
+    advance: Callable[[int], None],
 ) -> Iterator[tuple[int, Piece]]:
     kinds = _KernelKinds(reader, task.rules)
     owners = task.owners[report]
@@ -134,7 +139,9 @@ def _split(
         yield owners[n][0], piece
 
 
-def _batches(reader: ReportReader, task: RankTask, kinds: _KernelKinds) -> Generator[tuple[tuple[str, ...], str, Any], None, None]:
+def _batches(
+    reader: ReportReader, task: RankTask, kinds: _KernelKinds
+) -> Generator[tuple[tuple[str, ...], str, Any], None, None]:
     """The rows of all wanted tables: which tables are read together, the table, and the batch."""
     for group in grouped(task.tables):
         for name, batch in reader.stream(group):
@@ -186,7 +193,9 @@ class _KernelKinds:
 
     def __init__(self, reader: ReportReader, rules: Sequence[KernelRule]) -> None:
         built_in = built_in_rules()
-        self._rules = built_in if tuple(rules) == built_in.rules else KernelRules(rules[: len(rules) - len(built_in.rules)])
+        self._rules = (
+            built_in if tuple(rules) == built_in.rules else KernelRules(rules[: len(rules) - len(built_in.rules)])
+        )
         self._reader = reader
 
     def fill(self, batch: Any) -> Any:
@@ -194,7 +203,9 @@ class _KernelKinds:
 
         # the best name a kernel has is the demangled one
         encoded = pc.dictionary_encode(pc.coalesce(batch.column("name"), batch.column("short_name")))
-        kinds = pc.dictionary_encode(pa.array(self._rules.kinds(encoded.dictionary.to_pylist(), self._texts), pa.string()))
+        kinds = pc.dictionary_encode(
+            pa.array(self._rules.kinds(encoded.dictionary.to_pylist(), self._texts), pa.string())
+        )
         indices = pc.take(kinds.indices, encoded.indices)
         column = pa.DictionaryArray.from_arrays(indices, kinds.dictionary)
         return batch.set_column(batch.schema.get_field_index("kind"), batch.schema.field("kind"), column)
@@ -220,7 +231,9 @@ def _commit(run: Path, task: RankTask, plan: RankPlan, pieces: Sequence[Piece], 
             order = order[begin:]
         pieces = [by_report[i] for i in order]
         shifts = [_shift(task, order[0], i) for i in order]
-        windows = recorded_windows((a + shift, b + shift) for p, shift in zip(pieces, shifts, strict=True) for a, b in p.spans)
+        windows = recorded_windows(
+            (a + shift, b + shift) for p, shift in zip(pieces, shifts, strict=True) for a, b in p.spans
+        )
         piece = pieces[0]
         if len(pieces) > 1:
             parts = [(p.folder, shift, p.rows) for p, shift in zip(pieces, shifts, strict=True)]
@@ -228,7 +241,9 @@ def _commit(run: Path, task: RankTask, plan: RankPlan, pieces: Sequence[Piece], 
     else:
         windows = piece.windows
     if windows:
-        of_import.append(ReportWarning("windows were recorded; the time between them is not judged", EVENT_TABLES, len(windows)))
+        of_import.append(
+            ReportWarning("windows were recorded; the time between them is not judged", EVENT_TABLES, len(windows))
+        )
     record = task.reports[order[0]]
     mark_collective_copies(piece, staging / f"marked-{plan.rank}")
     keep_unknown_kernels(piece)

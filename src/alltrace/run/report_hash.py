@@ -33,7 +33,9 @@ class Content(NamedTuple):
 def file_stamps(report: Path) -> Stamps:
     """Size, inode and times of each file of a report. Raises `OSError`: they cannot be seen."""
     files = sorted(p for p in report.rglob("*") if p.is_file()) if report.is_dir() else [report]
-    return tuple((s.st_size, s.st_ino, s.st_mtime_ns, s.st_ctime_ns) for s in (f.stat() for f in files)) or ((0, 0, 0, 0),)
+    return tuple((s.st_size, s.st_ino, s.st_mtime_ns, s.st_ctime_ns) for s in (f.stat() for f in files)) or (
+        (0, 0, 0, 0),
+    )
 
 
 def is_as_it_was(report: Path, content: Content) -> bool:
@@ -59,7 +61,9 @@ def content_hash(path: Path) -> tuple[int, str]:
                     digest.update(piece)
                     size += len(piece)
     except OSError as error:
-        raise InputError(path, found=f"it cannot be read ({error.strerror or error})", advice="check its permissions") from error
+        raise InputError(
+            path, found=f"it cannot be read ({error.strerror or error})", advice="check its permissions"
+        ) from error
     return size, digest.hexdigest()
 
 

@@ -23,7 +23,11 @@ _ROW_OF = {
 }
 """Columns that are rows of a dictionary, which every report numbers for itself."""
 
-_IDENTITY = {"processes": ("pid", "source_id"), "threads": ("source_id", "tid"), "devices": ("uuid", "bus_id", "ordinal")}
+_IDENTITY = {
+    "processes": ("pid", "source_id"),
+    "threads": ("source_id", "tid"),
+    "devices": ("uuid", "bus_id", "ordinal"),
+}
 _KEY = {"processes": "process", "threads": "thread", "devices": "device"}
 
 
@@ -34,7 +38,9 @@ def join_pieces(parts: Sequence[tuple[Path, int, Mapping[str, int]]], output: Pa
     maps, dictionaries = _join_dictionaries([folder for folder, _, _ in parts])
     for name, table in dictionaries.items():
         joined.write_dictionary(name, table)
-    tables = {n: [folder / f"{n}.parquet" if counts.get(n) else None for folder, _, counts in parts] for n in EVENT_TABLES}
+    tables = {
+        n: [folder / f"{n}.parquet" if counts.get(n) else None for folder, _, counts in parts] for n in EVENT_TABLES
+    }
     _join_tables(joined, tables, [shift for _, shift, _ in parts], maps, spill)
     if joined.open_end_ns is None:
         joined.open_end_ns = joined.end_ns
@@ -43,7 +49,9 @@ def join_pieces(parts: Sequence[tuple[Path, int, Mapping[str, int]]], output: Pa
         recorded.folder.mkdir()
         own = {n: [folder / f"{RECORDED}{n}.parquet" for folder, _, _ in parts] for n in EVENT_TABLES}
         wanted = {n: files for n, files in own.items() if any(file.exists() for file in files)}
-        either = {n: [a if a.exists() else b for a, b in zip(files, tables[n], strict=True)] for n, files in wanted.items()}
+        either = {
+            n: [a if a.exists() else b for a, b in zip(files, tables[n], strict=True)] for n, files in wanted.items()
+        }
         _join_tables(recorded, either, [shift for _, shift, _ in parts], maps, spill)
         for name in recorded.rows:
             (recorded.folder / f"{name}.parquet").rename(output / f"{RECORDED}{name}.parquet")

@@ -41,4 +41,6 @@ def resolve(
         return run
     from alltrace.run.cache import imported_once  # it loads the readers
 
-    return imported_once(inputs, cache_dir=cache_dir, jobs=jobs, strict=strict, rules=rules, watcher=watcher, rank_from=rank_from)
+    return imported_once(
+        inputs, cache_dir=cache_dir, jobs=jobs, strict=strict, rules=rules, watcher=watcher, rank_from=rank_from
+    )

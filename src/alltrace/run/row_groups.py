@@ -24,7 +24,9 @@ from alltrace.trace.schema import Table
 
 ROW_GROUP_ROWS = 65_536
 
-_DELTA_IDS = frozenset({"correlation", "id", "sequence", "parent", "graph_node", "request", "event", "address", "cycles"})
+_DELTA_IDS = frozenset(
+    {"correlation", "id", "sequence", "parent", "graph_node", "request", "event", "address", "cycles"}
+)
 _TINY_ROWS = 64
 _SMALL_ROWS = 4096
 _PLAIN_BITS = 32

@@ -21,7 +21,18 @@ SAMPLE = 4096
 SERIAL = ("kernels", "copies")
 UNIQUE = {
     "kernels": ("process", "device", "context", "stream", "correlation", "graph_node", "name"),
-    "copies": ("process", "device", "context", "stream", "correlation", "graph_node", "kind", "bytes", "src_device", "dst_device"),
+    "copies": (
+        "process",
+        "device",
+        "context",
+        "stream",
+        "correlation",
+        "graph_node",
+        "kind",
+        "bytes",
+        "src_device",
+        "dst_device",
+    ),
     "api": ("process", "thread", "correlation", "name"),
 }
 """The tables that are looked through for rows that are recorded twice, and what is equal in these in addition to the times."""
@@ -35,10 +46,16 @@ class RowTimes:
 
     def __init__(self, piece: Piece, name: str) -> None:
         self.rows = piece.rows[name]
-        self.first, self.last, self.end_ns = MOST_TIME_NS, -MOST_TIME_NS, -MOST_TIME_NS  # first and last start, last end
+        self.first, self.last, self.end_ns = (
+            MOST_TIME_NS,
+            -MOST_TIME_NS,
+            -MOST_TIME_NS,
+        )  # first and last start, last end
         self.at_first = 0  # how many rows begin at the first start, and end then if it is not 0
         self.instant = 0  # how many rows have no duration
-        self.backward = self.crowded = False  # whether any ends before it begins, or after the third behind it has begun
+        self.backward = self.crowded = (
+            False  # whether any ends before it begins, or after the third behind it has begun
+        )
         self._piece, self._name = piece, name
         self._columns = [c for c in (TABLES[name].order, "end") if c is not None and c in TABLES[name].column_names]
         every, row = max(1, self.rows // SAMPLE), 0
@@ -73,7 +90,10 @@ class RowTimes:
         for part in self._piece.parts(self._name, self._columns):
             start, end = part.column(0), part.column(len(self._columns) - 1)
             starts = integers(start)
-            yield starts, integers(pc.coalesce(end, start) if end.null_count else end) if len(self._columns) == 2 else starts
+            yield (
+                starts,
+                integers(pc.coalesce(end, start) if end.null_count else end) if len(self._columns) == 2 else starts,
+            )
 
     @cached_property
     def start(self) -> Int64:

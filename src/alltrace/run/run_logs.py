@@ -70,7 +70,9 @@ class JobLogs(NamedTuple):
         return [*self.nccl, *self.training, *self.gpu, *self.inspector]
 
 
-def import_logs(output: Path, manifest: Manifest, logs: JobLogs, jobs: int | None) -> tuple[tuple[LogRecord, ...], tuple[str, ...]]:
+def import_logs(
+    output: Path, manifest: Manifest, logs: JobLogs, jobs: int | None
+) -> tuple[tuple[LogRecord, ...], tuple[str, ...]]:
     """Read the logs of a job and keep in the run what can be joined with it; what was kept before is replaced.
 
     Returns the logs, and what a reader must know. Raises `InputError`: a log cannot be read, or has nothing of its
@@ -197,7 +199,9 @@ def ranks_of_members(logs: NcclLogs, ranks: Sequence[RankRecord]) -> tuple[dict[
     alone = {next(iter(its)): rank for rank, its in by_number.items() if len(its) == 1}
     notes = ("no process in NCCL's logs matches the run by host and process id",)
     if alone:
-        notes = (f"{notes[0]}; {len(alone)} of them have a rank number, and are joined only if the times of their lines fit",)
+        notes = (
+            f"{notes[0]}; {len(alone)} of them have a rank number, and are joined only if the times of their lines fit",
+        )
     return dict.fromkeys(alone.values(), "rank"), [alone.get(m.key, -1) for m in logs.members], notes
 
 

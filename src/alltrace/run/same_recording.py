@@ -151,7 +151,9 @@ def _may_be_one(one: Report, other: Report) -> bool:
     """Whether they do not say that they are two: who copies a report as those of several ranks or roles calls it so."""
     leads = [next(iter(r.processes), None) for r in (one, other)]
     by_user = any(p is not None and p.rank_hint_source in STATED for p in leads)
-    numbers = [(None if by_user else rank_in_name(r.path), p and p.rank_hint) for r, p in zip((one, other), leads, strict=True)]
+    numbers = [
+        (None if by_user else rank_in_name(r.path), p and p.rank_hint) for r, p in zip((one, other), leads, strict=True)
+    ]
     alike = all(a is None or b is None or a == b for a, b in zip(*numbers, strict=True))
     return alike and one.environment.get(ROLE) == other.environment.get(ROLE)
 
@@ -168,7 +170,9 @@ def _ranked_process(report: Report) -> Hashable | None:
     if report.format != "kineto" or report.companion or len(report.processes) != 1:
         return None
     its = report.processes[0]
-    return None if its.pid <= 0 or its.rank_hint is None else (report.host, its.pid, its.rank_hint, its.rank_hint_source)
+    return (
+        None if its.pid <= 0 or its.rank_hint is None else (report.host, its.pid, its.rank_hint, its.rank_hint_source)
+    )
 
 
 def _session(report: Report) -> Hashable | None:
@@ -185,7 +189,9 @@ def _process_on_device(report: Report) -> Hashable | None:
 
 
 def _of_two_profilers(one: Report, other: Report) -> bool:
-    return (one.format == "kineto") != (other.format == "kineto") and any(r.format.startswith("nsys") for r in (one, other))
+    return (one.format == "kineto") != (other.format == "kineto") and any(
+        r.format.startswith("nsys") for r in (one, other)
+    )
 
 
 def check_one_job(reports: Sequence[Report | None]) -> None:
@@ -265,7 +271,9 @@ def _by_processes(reports: Sequence[Report]) -> _Groups:
         if what == "process ids" and (not alike or len(every) > 1):
             continue
         if None not in every and len(every) == sum(map(len, hosts)):
-            return "hosts", [(f"on {_few(sorted(map(str, its), key=natural_key))}", j) for its, j in zip(hosts, jobs, strict=True)]
+            return "hosts", [
+                (f"on {_few(sorted(map(str, its), key=natural_key))}", j) for its, j in zip(hosts, jobs, strict=True)
+            ]
         if what == "time":
             return what, [(f"begun {_utc(min(begin_ns(r) for r in its))}", its) for its in jobs]
         return what, [(f"processes {_few([str(r.processes[0].pid) for r in its])}", its) for its in jobs]
@@ -278,7 +286,9 @@ def _span(reports: Sequence[Report]) -> tuple[int, int] | None:
 
 
 def _few(names: Sequence[str]) -> str:
-    return ", ".join(map(printable, names[:_NAMED])) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
+    return ", ".join(map(printable, names[:_NAMED])) + (
+        f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    )
 
 
 def _grouped(reports: Sequence[Report], key_of: Callable[[Report], Any]) -> list[tuple[Any, list[Report]]]:
@@ -311,7 +321,9 @@ def _refusal(what: str, groups: Sequence[tuple[str, list[Report]]]) -> str:
     of_jobs = []
     for name, reports in groups[:_NAMED]:
         paths = [r.path for r in reports]
-        shown = ", ".join(printable(PurePath(p).name) for p in paths[:_NAMED]) + (", ..." if len(paths) > _NAMED else "")
+        shown = ", ".join(printable(PurePath(p).name) for p in paths[:_NAMED]) + (
+            ", ..." if len(paths) > _NAMED else ""
+        )
         of_jobs.append(f"{name}: {counted(len(paths), 'report')} ({shown}), `alltrace info {_arguments(paths, every)}`")
     more = f"; and {len(groups) - _NAMED} more" if len(groups) > _NAMED else ""
     return f"the reports are of {len(groups)} jobs, by their {what}; expected those of one. {'; '.join(of_jobs)}{more}"
@@ -332,7 +344,9 @@ def _arguments(paths: Sequence[str], every: Iterable[str]) -> str:
 
 def _common_start(paths: Sequence[str]) -> str:
     first, last = min(paths), max(paths)
-    return first[: next((n for n, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last)))]
+    return first[
+        : next((n for n, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last)))
+    ]
 
 
 def _utc(time_ns: int) -> str:

@@ -36,7 +36,11 @@ def side_file_of(report: Path) -> Told:
     try:
         with side.open("rb") as file:
             content = json.loads(file.read(_MOST_BYTES))
-        options = [(str(one["option"]), str(one["reason"])) for one in content["left_out"]] if content[VERSION_KEY] == 1 else []
+        options = (
+            [(str(one["option"]), str(one["reason"])) for one in content["left_out"]]
+            if content[VERSION_KEY] == 1
+            else []
+        )
         role = content.get("role")
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         text = f"The file {printable(side.name)} next to the report, which lists what the report lacks, is damaged."
@@ -44,7 +48,8 @@ def side_file_of(report: Path) -> Told:
     return Told(
         tuple(
             ReportWarning(
-                f"Recorded without {printable(option)[:_LONGEST]}: {printable(reason)[:_LONGEST]}.", TABLES.get(option, ())
+                f"Recorded without {printable(option)[:_LONGEST]}: {printable(reason)[:_LONGEST]}.",
+                TABLES.get(option, ()),
             )
             for option, reason in options
         ),

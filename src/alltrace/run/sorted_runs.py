@@ -82,7 +82,9 @@ class DiskSorter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         for level in self._levels:
             level.close()
 
@@ -173,7 +175,9 @@ class DiskSorter:
                 lowest = first if lowest is None else min(lowest, first)
                 if run.unread:
                     bound = run.last if bound is None else min(bound, run.last)
-            if bound is None and waiting:  # all open runs are in memory; up to the next run's first key they are complete
+            if (
+                bound is None and waiting
+            ):  # all open runs are in memory; up to the next run's first key they are complete
                 bound = waiting[-1][1].first
             taken = [block for _, run in opened for block in run.take(bound)]
             if taken:

@@ -90,7 +90,9 @@ def connect(
     """
     import duckdb
 
-    connection = duckdb.connect(":memory:", config={"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"})
+    connection = duckdb.connect(
+        ":memory:", config={"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
+    )
     left_out = run.left_out()
     read = VIEWS if read is None else read
     canonical = [t for n, t in TABLES.items() if n not in left_out and n != "names" and (tables is None or n in tables)]
@@ -140,7 +142,9 @@ def _make_ranks(connection: Any, run: Run) -> None:
         "CREATE TABLE ranks (rank INTEGER, local_rank INTEGER, host VARCHAR, rank_source VARCHAR, start_ns BIGINT, "
         "end_ns BIGINT, role VARCHAR)"
     )
-    connection.execute("CREATE TABLE _clocks (rank INTEGER, host VARCHAR, shift_ns BIGINT, drift DOUBLE, origin_ns BIGINT)")
+    connection.execute(
+        "CREATE TABLE _clocks (rank INTEGER, host VARCHAR, shift_ns BIGINT, drift DOUBLE, origin_ns BIGINT)"
+    )
     rows, clocks = [], []
     for r in run.ranks:
         clock = run.clock(r)

@@ -57,7 +57,9 @@ def with_stated_ranks(
     stated, notes = stated_ranks(paths, rank_from)
     several = [r for r, p in zip(reports, paths, strict=True) if r is not None and p in stated and len(r.processes) > 1]
     for report in several[:_LISTED]:
-        notes += (f"{path_text(report.path)}: it has {len(report.processes)} processes, so no rank can be stated for it",)
+        notes += (
+            f"{path_text(report.path)}: it has {len(report.processes)} processes, so no rank can be stated for it",
+        )
     pairs = zip(reports, paths, strict=True)
     return [r and with_stated_rank(r, stated.get(p)) for r, p in pairs], notes
 
@@ -66,7 +68,9 @@ def with_stated_rank(report: Report, stated: StatedRank | None) -> Report:
     """The report as if it said of itself what the user does; one of several processes keeps what it says of each."""
     if stated is None or len(report.processes) > 1:
         return report
-    processes = tuple(p._replace(mpi_rank=None, rank_hint=stated.rank, rank_hint_source=stated.source) for p in report.processes)
+    processes = tuple(
+        p._replace(mpi_rank=None, rank_hint=stated.rank, rank_hint_source=stated.source) for p in report.processes
+    )
     environment = dict(report.environment)
     if stated.local_rank is not None:
         environment["LOCAL_RANK"] = str(stated.local_rank)
@@ -76,14 +80,18 @@ def with_stated_rank(report: Report, stated: StatedRank | None) -> Report:
 def _by_expression(reports: Sequence[Path], text: str) -> dict[Path, StatedRank]:
     pattern = UserPattern(BY_OPTION, text)
     if "rank" not in pattern.names:
-        raise UsageError(f"{BY_OPTION} is {text!r}; expected a group for the rank, and a name for each group: (?P<rank>\\d+)")
+        raise UsageError(
+            f"{BY_OPTION} is {text!r}; expected a group for the rank, and a name for each group: (?P<rank>\\d+)"
+        )
     stated = {}
     for path, match in zip(reports, pattern.groups([path.as_posix() for path in reports]), strict=True):
         if match is None:
             continue
         number = match["rank"] or ""
         if not _NUMBER.fullmatch(number):
-            raise UsageError(f"{BY_OPTION} finds {number!r} as the rank of {path.name}; expected a number below 10,000,000")
+            raise UsageError(
+                f"{BY_OPTION} finds {number!r} as the rank of {path.name}; expected a number below 10,000,000"
+            )
         stated[path] = StatedRank(int(number), None, None, BY_OPTION)
     if not stated:
         raise UsageError(f"{BY_OPTION} is {text!r}, which matches none of {len(reports)} reports, such as {reports[0]}")
@@ -152,9 +160,13 @@ def _read(path: Path) -> Mapping[str, _Row]:
         local = (row.get("local_rank") or "").strip()
         if not file or not _NUMBER.fullmatch(rank) or (local and not _NUMBER.fullmatch(local)):
             raise InputError(
-                path, found=f"line {rows.line_num} is {','.join(map(str, row.values()))!r}", expected="a file and numbers"
+                path,
+                found=f"line {rows.line_num} is {','.join(map(str, row.values()))!r}",
+                expected="a file and numbers",
             )
-        row_rank = StatedRank(int(rank), (row.get("host") or "").strip() or None, int(local) if local else None, BY_FILE)
+        row_rank = StatedRank(
+            int(rank), (row.get("host") or "").strip() or None, int(local) if local else None, BY_FILE
+        )
         its = _Row(rows.line_num, file, row_rank)
         if stated.setdefault(_normal(path.parent / file), its).stated != row_rank:
             raise InputError(path, found=f"line {rows.line_num} gives {file} another rank than a line before")

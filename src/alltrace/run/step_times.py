@@ -47,7 +47,9 @@ def read_step_times(path: Path, patterns: Sequence[str] = ()) -> StepTimes:
     ahead_ns = 0 if offset is None else round(offset.total_seconds()) * 1_000_000_000
     end_ns = np.array([time for time, _ in log.written], np.int64) - ahead_ns
     if (np.diff(end_ns) < 0).any():
-        raise InputError(path, found="the times of its step lines go backwards", expected="times that increase from line to line")
+        raise InputError(
+            path, found="the times of its step lines go backwards", expected="times that increase from line to line"
+        )
     return StepTimes(str(path), end_ns, np.array([step for _, step in log.written], np.int64), bool(zone))
 
 

@@ -117,7 +117,11 @@ class Run:
         manifest = self._manifest
         if manifest.tables is None:
             return ()
-        return tuple(t for t in EVENT_TABLES if t not in manifest.tables and not (t == "collectives" and self.overlay is not None))
+        return tuple(
+            t
+            for t in EVENT_TABLES
+            if t not in manifest.tables and not (t == "collectives" and self.overlay is not None)
+        )
 
     def is_sampled(self, record: RankRecord) -> bool:
         """Whether a report of the rank's host has samples of GPU metrics."""
@@ -197,7 +201,9 @@ class Run:
         at = bisect_left(self.ranks, rank, key=_number_of)
         if at < len(self.ranks) and self.ranks[at].rank == rank:
             record, recorded = self.ranks[at], self.in_session
-            return Rank(self.files, self.manifest, record, self._names, self.overlay, self.origin_ns, as_recorded=recorded)
+            return Rank(
+                self.files, self.manifest, record, self._names, self.overlay, self.origin_ns, as_recorded=recorded
+            )
         raise UsageError(f"rank {rank} is not in the run; it has {number_ranges([r.rank for r in self.ranks])}")
 
     def texts(self, ids: pa.Array) -> pa.Array:

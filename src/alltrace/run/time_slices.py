@@ -48,7 +48,9 @@ class TimeSlices:
     `by_call`: the `tables` with rows that accompany the rows of `api` with their correlation ids, whenever they start.
     """
 
-    def __init__(self, rank: Rank, tables: Mapping[str, Sequence[str]], room: PieceRoom, by_call: Collection[str] = ()) -> None:
+    def __init__(
+        self, rank: Rank, tables: Mapping[str, Sequence[str]], room: PieceRoom, by_call: Collection[str] = ()
+    ) -> None:
         self.stored = rank
         self.by_call = by_call
         self._tables = tables
@@ -76,7 +78,9 @@ class TimeSlices:
 
     def _share(self) -> float:
         """How much of an event each call represents."""
-        calls, work = (sum(p.rows for table in of for p in self.stored.pieces(table)) for of in ([_CALLS], self.by_call))
+        calls, work = (
+            sum(p.rows for table in of for p in self.stored.pieces(table)) for of in ([_CALLS], self.by_call)
+        )
         return max(_LEAST_SHARE, min(1.0, work / calls)) if calls else 1.0
 
     def most_looked_up(self) -> int:
@@ -114,7 +118,9 @@ class TimeSlices:
             rows = self._waiting.get(key)
             if rows is None:
                 rows = self.stored.piece(table, piece.group, wanted)
-            self._wait(key, rows, last=until_ns is None or (piece.last_start_ns is not None and piece.last_start_ns < until_ns))
+            self._wait(
+                key, rows, last=until_ns is None or (piece.last_start_ns is not None and piece.last_start_ns < until_ns)
+            )
             parts.append(_rows_at(rows, np.flatnonzero(_inside(rows.column(order), since_ns, until_ns))))
         whole = pa.concat_tables(parts[1:] or parts)
         return whole.select(list(columns)).unify_dictionaries()

@@ -68,12 +68,17 @@ class Lanes:
         bounds = [0, *(np.flatnonzero(change) + 1).tolist(), keys.num_rows]
         firsts = self._order.keys(pc.take(keys, pa.array(np.array(bounds[:-1], np.int64))))
         first_keys, many = [key_at(firsts, n) for n in range(len(bounds) - 1)], len(tracks)
-        return [Stretch(k[:many], first, last, k[many:]) for k, (first, last) in zip(first_keys, pairwise(bounds), strict=True)]
+        return [
+            Stretch(k[:many], first, last, k[many:])
+            for k, (first, last) in zip(first_keys, pairwise(bounds), strict=True)
+        ]
 
     def look(self, keys: pa.RecordBatch) -> list[Stretch]:
         """The tracks of the sorted rows that come next; sets `late`."""
         stretches = self.stretches(keys)
-        self.late |= any((lane := self._lanes.get(s.track)) is not None and s.first_key < lane.last_key for s in stretches)
+        self.late |= any(
+            (lane := self._lanes.get(s.track)) is not None and s.first_key < lane.last_key for s in stretches
+        )
         self.open &= not self.late
         return stretches
 

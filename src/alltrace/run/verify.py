@@ -42,7 +42,9 @@ def verify(run: Path) -> list[Damage]:
         damages.append(Damage(None, MANIFEST, error.found, "import all reports again; intact ranks are kept"))
     else:
         files = CheckedFiles(run, manifest.files)
-        damages += [Damage(None, name, e.found, "import all reports again; ranks are kept") for name, e in files.damaged()]
+        damages += [
+            Damage(None, name, e.found, "import all reports again; ranks are kept") for name, e in files.damaged()
+        ]
         reports = {r.folder: ", ".join(manifest.reports[n].path for n in r.reports) for r in manifest.ranks}
     there = {f"{RANKS}/{p.name}" for p in (run / RANKS).glob("rank=*")}
     for folder in sorted({*reports, *there}, key=lambda name: (len(name), name)):
@@ -71,7 +73,9 @@ def remove_damaged_folders(run: Path) -> None:
 def _derived(run: Path) -> dict[str, list[tuple[str, str]]]:
     """The folders of data derived from ranks on demand: the damaged files of each, and what is wrong with them."""
     by_folder = {ALIGN: list(_damaged(run, ALIGN, FACTS)) if (run / ALIGN).is_dir() else [], TILES: [], FINDINGS: []}
-    for part in sorted(p.parent for p in (run / OPERATIONS).glob(f"rank=*/{PART_RECORD}")):  # without it the part is unfinished
+    for part in sorted(
+        p.parent for p in (run / OPERATIONS).glob(f"rank=*/{PART_RECORD}")
+    ):  # without it the part is unfinished
         name = part.relative_to(run).as_posix()
         by_folder[name] = list(_damaged(run, name, PART_RECORD))
     if (run / DEVICES / MANIFEST).is_file():

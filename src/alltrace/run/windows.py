@@ -121,7 +121,11 @@ def _off_between_steps(piece: Piece) -> Iterator[tuple[int, int, int]]:
         starts, ends = _times_named(piece, "ranges", names)
         least_ns = max(_LEAST_NS, int(np.median(ends - starts)))
         apart = gaps(merge(starts, ends))
-        yield from ((a, b, least_ns) for a, b in zip(apart.starts.tolist(), apart.ends.tolist(), strict=True) if b - a >= least_ns)
+        yield from (
+            (a, b, least_ns)
+            for a, b in zip(apart.starts.tolist(), apart.ends.tolist(), strict=True)
+            if b - a >= least_ns
+        )
 
 
 def _off_between_calls(piece: Piece) -> Iterator[tuple[int, int, int]]:

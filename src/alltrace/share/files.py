@@ -68,7 +68,9 @@ def write_run(run: Path, target: Path, words: Words, *, drop_texts: bool) -> int
         payloads += sum(_copy(files, name, target / LOGS / name, words, renamed) for name in files.expected)
         write_json(target / LOGS / LOGS_RECORD, {FILES: checksums(target / LOGS, LOGS_RECORD)})
     for report in facts["reports"]:
-        report["environment"] = {k: v for k, v in report["environment"].items() if k in KEPT_VARIABLES and v.isdecimal()}
+        report["environment"] = {
+            k: v for k, v in report["environment"].items() if k in KEPT_VARIABLES and v.isdecimal()
+        }
     facts |= {"labels": _SAYS_NOTHING, FILES: {NAMES: checksum(target / NAMES)}}
     write_json(target / MANIFEST, words.inside(facts))
     return payloads
@@ -90,7 +92,9 @@ def _texts_of_ranges(run: Path, facts: dict[str, Any], names: list[dict[str, Any
 
 def _copy(files: CheckedFiles, name: str, target: Path, words: Words, renamed: dict[str, str]) -> int:
     """Write a file of a run; how many payloads were left out."""
-    ids = {name_id(old): name_id(new) for old, new in renamed.items()}  # an id is a hash of its text, which can be guessed
+    ids = {
+        name_id(old): name_id(new) for old, new in renamed.items()
+    }  # an id is a hash of its text, which can be guessed
     target.parent.mkdir(parents=True, exist_ok=True)
     source = files.path(name)
     if target.suffix != ".parquet":
@@ -99,7 +103,9 @@ def _copy(files: CheckedFiles, name: str, target: Path, words: Words, renamed: d
     if target.name == NAMES:
         before = pq.read_table(source)
         texts = [renamed.get(text, text) for text in before["value"].to_pylist()]
-        pq.write_table(pa.table([list(map(name_id, texts)), texts], before.schema).sort_by("id"), target, compression="zstd")
+        pq.write_table(
+            pa.table([list(map(name_id, texts)), texts], before.schema).sort_by("id"), target, compression="zstd"
+        )
         return 0
     payloads = 0
     table = TABLES.get(target.stem)
@@ -126,7 +132,9 @@ def _copy(files: CheckedFiles, name: str, target: Path, words: Words, renamed: d
 
 
 def _each(column: Any, change: Any) -> Any:
-    encoded = column.combine_chunks().dictionary_encode() if column.num_chunks != 1 else column.chunk(0).dictionary_encode()
+    encoded = (
+        column.combine_chunks().dictionary_encode() if column.num_chunks != 1 else column.chunk(0).dictionary_encode()
+    )
     values = pa.array([None if v is None else change(v) for v in encoded.dictionary.to_pylist()], column.type)
     return values.take(encoded.indices)
 
@@ -266,7 +274,9 @@ def _items(sources: Sequence[Path]) -> tuple[list[_Item], list[str]]:
             items.append(_Item(source, Path() if len(sources) == 1 else Path(source.name), kind))
     if not items:
         raise InputError(sources[0], found="there is nothing in it that can be scrubbed", expected=KINDS)
-    return items, [f"left out, as they are of no kind that can be scrubbed: {printable(', '.join(left_out))}"] if left_out else []
+    return items, [
+        f"left out, as they are of no kind that can be scrubbed: {printable(', '.join(left_out))}"
+    ] if left_out else []
 
 
 def _in_folder(folder: Path) -> Iterator[tuple[Path, str | None]]:

@@ -17,7 +17,9 @@ from alltrace.readers.plain_pickle import PickleRefusedError, decode
 from alltrace.share.words import Words
 from alltrace.trace.errors import InputError
 
-_TOP = frozenset("schemaVersion deviceProperties distributedInfo baseTimeNanoseconds displayTimeUnit trace_id host_name".split())
+_TOP = frozenset(
+    "schemaVersion deviceProperties distributedInfo baseTimeNanoseconds displayTimeUnit trace_id host_name".split()
+)
 _TOP |= {"with_stack", "profile_memory", "record_shapes", "with_flops", "with_modules", "otherData"}
 _EVENT = frozenset("ph cat name pid tid ts dur id s bp args".split())
 _ARGUMENTS = frozenset(key.decode() for level, key, *_ in KINETO.keys if level) | {"labels", "sort_index"}
@@ -68,7 +70,9 @@ def write_trace(source: Path, target: IO[bytes], words: Words, *, drop_texts: bo
     return left_out
 
 
-def _write_events(reading: _Reading, target: IO[bytes], words: Words, left_out: Counter[str], *, drop_texts: bool) -> None:
+def _write_events(
+    reading: _Reading, target: IO[bytes], words: Words, left_out: Counter[str], *, drop_texts: bool
+) -> None:
     for number, event in enumerate(reading.items()):
         event = event if isinstance(event, dict) else {}
         left_out.update(event.keys() - _EVENT)
@@ -78,7 +82,11 @@ def _write_events(reading: _Reading, target: IO[bytes], words: Words, left_out: 
         arguments = event.get("args")
         if isinstance(arguments, dict):
             whole = event.get("cat") == KINETO.whole.decode()  # the names of metrics are members
-            shared = {k: v for k, v in arguments.items() if k in _ARGUMENTS or (whole and not isinstance(v, (str, list, dict)))}
+            shared = {
+                k: v
+                for k, v in arguments.items()
+                if k in _ARGUMENTS or (whole and not isinstance(v, (str, list, dict)))
+            }
             left_out.update(arguments.keys() - shared.keys())
             members["args"] = {k: _plain(v, words) if k in _VALUES else words.inside(v) for k, v in shared.items()}
         target.write(f"{',' if number else ''}\n{_text(members)}".encode())
@@ -153,7 +161,9 @@ class _Reading:
             yield self.value()
 
     def _damaged(self) -> InputError:
-        return InputError(self._path, found="its JSON is damaged or ends early", expected="a whole trace", advice="leave it out")
+        return InputError(
+            self._path, found="its JSON is damaged or ends early", expected="a whole trace", advice="leave it out"
+        )
 
 
 def write_dump(source: Path, target: IO[bytes], words: Words) -> Counter[str]:
@@ -168,14 +178,21 @@ def write_dump(source: Path, target: IO[bytes], words: Words) -> Counter[str]:
             raise ValueError("it has no list of entries")  # noqa: TRY004, TRY301  as of text that is not JSON
         left_out = Counter(root.keys() - _DUMP)
         groups = {
-            key: _members(root.get(key), _GROUP, words, left_out, named=True) for key in ("pg_config", "pg_status") if key in root
+            key: _members(root.get(key), _GROUP, words, left_out, named=True)
+            for key in ("pg_config", "pg_status")
+            if key in root
         }
         written = [_members(entry, _ENTRY, words, left_out) for entry in entries]
-        rest = {key: words.inside(value) for key, value in root.items() if key in _DUMP and key not in (*groups, "entries")}
+        rest = {
+            key: words.inside(value) for key, value in root.items() if key in _DUMP and key not in (*groups, "entries")
+        }
         target.write(json.dumps({**rest, **groups, "entries": written}).encode())
     except (PickleRefusedError, ValueError, RecursionError) as error:
         raise InputError(
-            source, found=f"it cannot be scrubbed ({error})", expected="a whole flight recorder dump", advice="leave it out"
+            source,
+            found=f"it cannot be scrubbed ({error})",
+            expected="a whole flight recorder dump",
+            advice="leave it out",
         ) from error
     return left_out
 
@@ -186,7 +203,9 @@ def _members(value: Any, names: frozenset[str], words: Words, left_out: Counter[
         members = value if named else {key: v for key, v in value.items() if key in names}
         left_out.update(map(str, value.keys() - members.keys()))
         return {
-            words(str(key)): words.path(v) if key == "filename" and isinstance(v, str) else _members(v, names, words, left_out)
+            words(str(key)): words.path(v)
+            if key == "filename" and isinstance(v, str)
+            else _members(v, names, words, left_out)
             for key, v in members.items()
         }
     if isinstance(value, (list, tuple)):

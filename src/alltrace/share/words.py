@@ -19,11 +19,17 @@ from alltrace.trace.names import text_of_bytes
 _HOST = re.compile(rb'(?:\b(?:HOSTNAME|SLURMD_NODENAME)=|"host_?name"\s*:\s*")([A-Za-z0-9][A-Za-z0-9_.-]{0,252})')
 _USER = re.compile(rb"(?:/home/|/Users/|\b(?:USER|LOGNAME|SLURM_JOB_USER)=)([A-Za-z0-9_][A-Za-z0-9_.-]{0,63})")
 # words of the formats themselves and of every machine, which say nothing of a user and without which nothing can be read
-_COMMON = frozenset("root user ubuntu python rank step loss comm nccl cuda device stream count iteration localhost".split())
+_COMMON = frozenset(
+    "root user ubuntu python rank step loss comm nccl cuda device stream count iteration localhost".split()
+)
 _SHORTEST = 3
-_PUBLIC = re.compile(r"/(?:usr/(?:lib(?:32|64)?|s?bin|include|share|local/cuda)|lib(?:32|64)?|s?bin|opt/nvidia|dev|proc|sys)\b.*")
+_PUBLIC = re.compile(
+    r"/(?:usr/(?:lib(?:32|64)?|s?bin|include|share|local/cuda)|lib(?:32|64)?|s?bin|opt/nvidia|dev|proc|sys)\b.*"
+)
 _PACKAGE = re.compile(r"/(?:site|dist)-packages/.*")
-_TELLING = r"[\w-]*(?:token(?!s)|secret|passw(?:or)?d|passphrase|credential|(?:api|access|private|aws)_?key|auth_)[\w-]*"
+_TELLING = (
+    r"[\w-]*(?:token(?!s)|secret|passw(?:or)?d|passphrase|credential|(?:api|access|private|aws)_?key|auth_)[\w-]*"
+)
 _PATTERN = re.compile(
     rf"""
     (?P<url>[A-Za-z][A-Za-z0-9+.-]{{1,15}}://[^\s"'<>\\]+)
@@ -68,7 +74,9 @@ class Words:
         for kind, texts in (("word", words), ("host", one_of_name), ("user", users)):
             distinct = list(dict.fromkeys(texts))
             digits = len(str(len(distinct)))
-            self._instead.update({word: f"{kind}{n:0{digits}}" for n, word in enumerate(distinct, 1) if word not in self._instead})
+            self._instead.update(
+                {word: f"{kind}{n:0{digits}}" for n, word in enumerate(distinct, 1) if word not in self._instead}
+            )
             self._numbers[kind] = len(distinct)
         self._instead.update({h: self._instead[name] for h, name in zip(hosts, one_of_name, strict=True)})
         for domain in sorted({h.partition(".")[2] for h in hosts} - {""}):
@@ -93,7 +101,9 @@ class Words:
         if isinstance(value, (list, tuple)):
             return [self.inside(v) for v in value]
         return (
-            {self(k) if isinstance(k, str) else k: self.inside(v) for k, v in value.items()} if isinstance(value, dict) else value
+            {self(k) if isinstance(k, str) else k: self.inside(v) for k, v in value.items()}
+            if isinstance(value, dict)
+            else value
         )
 
     def instead(self, kind: str, text: str) -> str:
@@ -119,7 +129,11 @@ class Words:
         if _PUBLIC.fullmatch(text):
             return text
         package = _PACKAGE.search(text)  # what is in a package that anyone can install is no secret
-        return self.instead("path", text) if package is None else self.instead("path", text[: package.start()]) + package[0]
+        return (
+            self.instead("path", text)
+            if package is None
+            else self.instead("path", text[: package.start()]) + package[0]
+        )
 
     def _known(self, text: str) -> str:
         """A text with hosts, users and words replaced where no letter or digit is next to them."""

@@ -184,13 +184,19 @@ class Job:
         moved = False
         for number, rank in enumerate(self.ranks):
             stop = self._stops.get(number) if self.fault.kind not in ("gpu", "network") else None
-            while rank.at < len(rank.calls) and rank.at != stop and len(rank.operations) - rank.completed < self.layout.ahead:
+            while (
+                rank.at < len(rank.calls)
+                and rank.at != stop
+                and len(rank.operations) - rank.completed < self.layout.ahead
+            ):
                 step, call = rank.calls[rank.at]
                 if call.peer is None:
                     rank.sequences[call.group] += 1
                 else:
                     rank.messages[call.group] += 1
-                created_ns = _START_NS + step * _STEP_NS + rank.at % 100 * _OPERATION_NS // 4 + self._random.randrange(100_000)
+                created_ns = (
+                    _START_NS + step * _STEP_NS + rank.at % 100 * _OPERATION_NS // 4 + self._random.randrange(100_000)
+                )
                 created_ns = max(created_ns, rank.operations[-1].created_ns + 1000 if rank.operations else 0)
                 sequence, messages = rank.sequences[call.group], rank.messages[call.group]
                 operation = _Operation(call, len(rank.operations), sequence, messages, created_ns, step)
@@ -237,13 +243,19 @@ class Job:
                 and self.ranks[member].completed >= (self._stops[member] or 0)
             ):
                 return False
-            if self.fault.kind == "gpu" and member in self._stops and self.ranks[member].completed > (self._stops[member] or 0):
+            if (
+                self.fault.kind == "gpu"
+                and member in self._stops
+                and self.ranks[member].completed > (self._stops[member] or 0)
+            ):
                 return False
             other = self._head(member)
             if other is None or other.call.group != head.call.group:
                 return False
             if head.call.peer is None:
-                same = other.call.op == head.call.op and (other.call.size == head.call.size or head.call.op == "all_to_all")
+                same = other.call.op == head.call.op and (
+                    other.call.size == head.call.size or head.call.op == "all_to_all"
+                )
                 if other.sequence != head.sequence or not same:
                     return False
             elif member != number and (other.call.peer != number or other.call.op == head.call.op):
@@ -259,28 +271,43 @@ class Job:
         if self.fault.kind == "gpu" and number in self._stops:  # its recorder does not see what completed since
             seen = min(seen, self._stops[number] or 0)
         records = [
-            self._entry(number, n, op, ids, done=n < seen) for n, op in enumerate(rank.operations) if not (active and n < seen)
+            self._entry(number, n, op, ids, done=n < seen)
+            for n, op in enumerate(rank.operations)
+            if not (active and n < seen)
         ]
         status = {}
         for name, own in ids.items():
             issued = [o for o in rank.operations if o.call.group == name]
             completed = [o for o in rank.operations[:seen] if o.call.group == name]
-            last = [(o[-1].p2p if o[-1].call.peer is not None else o[-1].sequence) if o else -1 for o in (issued, completed)]
+            last = [
+                (o[-1].p2p if o[-1].call.peer is not None else o[-1].sequence) if o else -1 for o in (issued, completed)
+            ]
             keys = ("last_enqueued_collective", "last_started_collective", "last_completed_collective")
             status[str(own)] = dict(zip(keys, (last[0], -1, last[1]), strict=True))
         members = {n: {"name": n, "desc": text, "ranks": json.dumps(its)} for n, (text, its) in mine.items()}
         config = members if layout.described else {"": {"name": "", "desc": "", "ranks": "[]"}}
         flat = [entry for entries_of in records for entry in entries_of]
-        return {"version": "2.10", "pg_config": config, "comm_lib_version": "", "pg_status": status, "entries": flat[-entries:]}
+        return {
+            "version": "2.10",
+            "pg_config": config,
+            "comm_lib_version": "",
+            "pg_status": status,
+            "entries": flat[-entries:],
+        }
 
-    def _entry(self, number: int, record: int, op: _Operation, ids: dict[str, int], *, done: bool) -> list[dict[str, Any]]:
+    def _entry(
+        self, number: int, record: int, op: _Operation, ids: dict[str, int], *, done: bool
+    ) -> list[dict[str, Any]]:
         call = op.call
         members = self.groups[call.group][1]
         title, width = call.op, call.size
         if call.peer is not None:
             arrow = "->" if call.op == "send" else "<-"
             title = f"{call.op} {members.index(number)}{arrow}{members.index(call.peer)}"
-        shapes = {"_all_gather_base": (width, width * len(members)), "_reduce_scatter_base": (width * len(members), width)}
+        shapes = {
+            "_all_gather_base": (width, width * len(members)),
+            "_reduce_scatter_base": (width * len(members), width),
+        }
         input_width, output_width = shapes.get(call.op, (width, width))
         entry = {
             "record_id": record, "pg_id": ids[call.group], "process_group": [call.group, self.groups[call.group][0]],
@@ -328,7 +355,9 @@ def host_of(rank: int, per_host: int = 8) -> str:
     return f"node{rank // per_host}"
 
 
-def write_job(folder: Path, job: Job, *, age_s: float = 600.0, active: bool = False, per_host: int = 8) -> dict[str, Any]:
+def write_job(
+    folder: Path, job: Job, *, age_s: float = 600.0, active: bool = False, per_host: int = 8
+) -> dict[str, Any]:
     """Write what a job leaves into a folder: `nccl_trace_rank_N`, `job.log`, `truth.json`; returns the truth."""
     folder.mkdir(parents=True, exist_ok=True)
     fault = job.fault
@@ -364,5 +393,7 @@ def _log(job: Job, per_host: int) -> list[str]:
             f"srun: error: {host_of(rank, per_host)}: task {rank}: Exited with exit code 1",
         ]
     if fault.kind == "host":
-        lines += [f"srun: error: Node failure on {host}" for host in sorted({host_of(r, per_host) for r in fault.ranks})]
+        lines += [
+            f"srun: error: Node failure on {host}" for host in sorted({host_of(r, per_host) for r in fault.ranks})
+        ]
     return lines

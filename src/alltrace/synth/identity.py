@@ -71,7 +71,8 @@ def identities(scenario: Scenario) -> list[Identity]:
     starts_ns = -np.rint(rng.uniform(1e9, clocks.start_spread_s * 1e9, layout.ranks)).astype(np.int64)
     pids = rng.integers(2_000, 4_000_000, size=layout.ranks)
     devices = [
-        tuple(str(uuid.UUID(bytes=rng.bytes(16), version=4)) for _ in range(layout.ranks_per_host)) for _ in range(layout.hosts)
+        tuple(str(uuid.UUID(bytes=rng.bytes(16), version=4)) for _ in range(layout.ranks_per_host))
+        for _ in range(layout.hosts)
     ]
     identities_by_rank = []
     taken: set[tuple[int, int]] = set()

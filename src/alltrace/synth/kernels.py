@@ -43,7 +43,11 @@ def _elementwise() -> Iterator[tuple[str, str, str]]:
         casts = f", TrivialOffsetCalculator<(int)2, unsigned int>, {_LOADERS}" if unrolled else ""
         width = "" if unrolled else "(int)4, "
         arguments = f"<{width}{inner}, std::array<char *, (unsigned long)3>{casts}>"
-        yield f"void at::native::{short}{arguments}(int, T2, T3)", short, _mangled(f"at::native::{short}", functor + kind)
+        yield (
+            f"void at::native::{short}{arguments}(int, T2, T3)",
+            short,
+            _mangled(f"at::native::{short}", functor + kind),
+        )
 
 
 def _gemms() -> Iterator[tuple[str, str, str]]:
@@ -70,10 +74,16 @@ def _fused() -> Iterator[tuple[str, str, str]]:
 
 
 def _optimizers() -> Iterator[tuple[str, str, str]]:
-    for functor, depth, kind in product(("FusedAdamMathFunctor", "BinaryOpScalarFunctor", "LerpFunctor"), range(1, 5), _TYPES[:3]):
+    for functor, depth, kind in product(
+        ("FusedAdamMathFunctor", "BinaryOpScalarFunctor", "LerpFunctor"), range(1, 5), _TYPES[:3]
+    ):
         inner = f"at::native::<unnamed>::TensorListMetadata<(int){depth}>, at::native::<unnamed>::{functor}<{kind}, (int){depth}>"
         text = f"void at::native::<unnamed>::multi_tensor_apply_kernel<{inner}, std::multiplies<{kind}>, float>(T1, T2, T3...)"
-        yield text, "multi_tensor_apply_kernel", _mangled("at::native::multi_tensor_apply_kernel", f"{functor}{depth}{kind}")
+        yield (
+            text,
+            "multi_tensor_apply_kernel",
+            _mangled("at::native::multi_tensor_apply_kernel", f"{functor}{depth}{kind}"),
+        )
 
 
 def _sorts() -> Iterator[tuple[str, str, str]]:
@@ -120,7 +130,9 @@ def _pointwise(functor: str, weight: float) -> Kernel:
 def _attention(direction: str, weight: float) -> Kernel:
     short = f"flash_{direction}_kernel"
     long = f"void flash::{short}<flash::Traits<(int)128, (int)128, (int)64>, (bool)1>(flash::Params)"
-    return Kernel(long, short, f"_ZN5flash{len(short)}{short}EvNS_6ParamsE", weight, (16, 32, 8), (256, 1, 1), 255, 0, 163_840)
+    return Kernel(
+        long, short, f"_ZN5flash{len(short)}{short}EvNS_6ParamsE", weight, (16, 32, 8), (256, 1, 1), 255, 0, 163_840
+    )
 
 
 def _norm(direction: str, weight: float) -> Kernel:
@@ -141,7 +153,9 @@ def _varied() -> tuple[Kernel, ...]:
         quantile = ((number * 97) % VARIED_KERNELS + 0.5) / VARIED_KERNELS
         weight = min(max(0.65 * exp(NormalDist().inv_cdf(quantile)), 0.25), 20.0)
         grid = (66 * (1 + number % 9), 1 + number % 4, 1)
-        kernels.append(Kernel(demangled, short, mangled, weight, grid, (128 << number % 3, 1, 1), 24 + 8 * (number % 20), 0, 0))
+        kernels.append(
+            Kernel(demangled, short, mangled, weight, grid, (128 << number % 3, 1, 1), 24 + 8 * (number % 20), 0, 0)
+        )
     return tuple(kernels)
 
 

@@ -59,7 +59,9 @@ def launching_range(op: Collective, group: Group, rank: int, environment: Enviro
 
 
 def is_grouped(op: Collective, environment: Environment) -> bool:
-    return (op.op == "AlltoAll" and environment.grouped_all_to_all) or (op.op == "SendRecv" and op.sends and op.receives)
+    return (op.op == "AlltoAll" and environment.grouped_all_to_all) or (
+        op.op == "SendRecv" and op.sends and op.receives
+    )
 
 
 def _payload(group: Group, size_bytes: int) -> dict[str, object]:

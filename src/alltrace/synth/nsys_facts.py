@@ -42,7 +42,9 @@ GPU_FACTS: dict[str, object] = {
 class Report:
     """One rank of a simulated run as nsys would report it."""
 
-    def __init__(self, run: SimulatedRun, identity: Identity, file_name: str, recording: Recording | None = None) -> None:
+    def __init__(
+        self, run: SimulatedRun, identity: Identity, file_name: str, recording: Recording | None = None
+    ) -> None:
         self.run = run
         self._recording = recording
         self.identity = identity
@@ -187,7 +189,9 @@ def _processes(report: Report) -> _Facts:
 
 def _threads(report: Report) -> _Facts:
     names = ("python3", "pt_autograd_0")
-    rows = [(report.strings.number(name), 20, tid) for name, tid in zip(names, report.global_tids.tolist(), strict=True)]
+    rows = [
+        (report.strings.number(name), 20, tid) for name, tid in zip(names, report.global_tids.tolist(), strict=True)
+    ]
     return ("nameId", "priority", "globalTid"), [*rows]
 
 
@@ -218,7 +222,9 @@ def _contexts(report: Report) -> _Facts:
 
 def _streams(report: Report) -> _Facts:
     line = report.timeline
-    used = np.unique(np.concatenate([rows["stream"] for rows in (line.kernels, line.copies, line.memsets, line.graphs)]))
+    used = np.unique(
+        np.concatenate([rows["stream"] for rows in (line.kernels, line.copies, line.memsets, line.graphs)])
+    )
     columns = ("streamId", "hwId", "vmId", "processId", "contextId", "priority", "flag")
     rows: list[tuple[object, ...]] = []
     for stream in used.tolist():
@@ -230,7 +236,9 @@ def _streams(report: Report) -> _Facts:
 def _complaints(report: Report) -> _Facts:
     columns = ("timestamp", "timestampType", "source", "severity", "text", "globalPid")
     host_time, analysis, warning = 2, 3, 2
-    return columns, [(_stop_ns(report), host_time, analysis, warning, text, report.global_pid) for text in report.complaints]
+    return columns, [
+        (_stop_ns(report), host_time, analysis, warning, text, report.global_pid) for text in report.complaints
+    ]
 
 
 def _output(report: Report) -> _Facts:

@@ -74,7 +74,9 @@ def build_tables(report: Report) -> dict[str, Table]:
     if report.environment.unordered:
         rng = np.random.default_rng((report.scenario.seed, 7, report.rank))
         events = {name: table.shuffled(rng) for name, table in events.items()}
-    facts = {name: Table(len(rows), _transposed(columns, rows)) for name, (columns, rows) in fact_tables(report).items()}
+    facts = {
+        name: Table(len(rows), _transposed(columns, rows)) for name, (columns, rows) in fact_tables(report).items()
+    }
     known = enums(report.environment.schema)
     labels = {name: Table(len(rows), _transposed(("id", "name", "label"), rows)) for name, rows in known.items()}
     if "GPU_METRICS" in events and events["GPU_METRICS"].rows:
@@ -161,7 +163,8 @@ def _memsets(report: Report) -> Table:
 def _graphs(report: Report) -> Table:
     rows = report.timeline.graphs
     return Table(
-        len(rows), {**_times(report, rows), **_device(report, rows), "graphId": rows["graph"], "graphExecId": rows["graph"]}
+        len(rows),
+        {**_times(report, rows), **_device(report, rows), "graphId": rows["graph"], "graphExecId": rows["graph"]},
     )
 
 

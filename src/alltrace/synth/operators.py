@@ -77,7 +77,10 @@ def operator_events(line: Timeline) -> Iterator[Event]:
     names = line.names.texts
     ranges = line.ranges
     for row in range(len(ranges)):
-        name, start, end, thread = names[ranges["name"][row]], *(int(ranges[c][row]) for c in ("start", "end", "thread"))
+        name, start, end, thread = (
+            names[ranges["name"][row]],
+            *(int(ranges[c][row]) for c in ("start", "end", "thread")),
+        )
         layer = _LAYER.fullmatch(name)
         if layer:
             yield Event("python_function", f"nn.Module: Layer_{layer[1]}", start, end, thread, {})

@@ -56,7 +56,10 @@ def _record(run: SimulatedRun, rank: int) -> Recording:
 def _with_own_streams(line: Timeline, rng: np.random.Generator) -> Timeline:
     """The events with streams as the rank numbers them; the default stream keeps its number, which all processes give it."""
     tables = {name: rows for name, rows in line.tables.items() if "stream" in rows.columns and len(rows)}
-    used = {stream for rows in tables.values() for stream in np.unique(rows["stream"]).tolist()} - {ALL_STREAMS, COMPUTE_STREAM}
+    used = {stream for rows in tables.values() for stream in np.unique(rows["stream"]).tolist()} - {
+        ALL_STREAMS,
+        COMPUTE_STREAM,
+    }
     numbers = COMPUTE_STREAM + np.cumsum(rng.integers(1, 6, len(used)))
     own = dict(zip(rng.permutation(sorted(used)).tolist(), numbers.tolist(), strict=True))
     renumbered: dict[str, Any] = {

@@ -86,7 +86,9 @@ def write_run(
             write_logs(run, people, target / "logs")
         truth.write(target)
     except (OSError, sqlite3.OperationalError) as error:
-        raise UsageError(f"the run cannot be written to {target}: {error}; give a writable folder with enough space") from error
+        raise UsageError(
+            f"the run cannot be written to {target}: {error}; give a writable folder with enough space"
+        ) from error
     return truth
 
 
@@ -118,7 +120,9 @@ def _remove_former(target: Path) -> None:
                 shutil.rmtree(path)
             else:
                 path.unlink(missing_ok=True)
-    written_logs = [target / "logs" / name for name in logs if _LOG_NAME.fullmatch(name) and (target / "logs" / name).is_file()]
+    written_logs = [
+        target / "logs" / name for name in logs if _LOG_NAME.fullmatch(name) and (target / "logs" / name).is_file()
+    ]
     for path in [*written_logs, target / "logs" / TRAINING_LOG] if written_logs else ():
         path.unlink(missing_ok=True)
 

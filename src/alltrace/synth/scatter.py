@@ -66,7 +66,9 @@ class Delays:
         self._machine = int(np.random.default_rng((seed, 41)).integers(0, 2))
         self._drawn: dict[tuple[int, str], tuple[list[list[float]], list[bool]]] = {}
 
-    def of(self, communicator: int, number: int, operation: str, transfer_ns: int, members: int, *, across: bool) -> list[int]:
+    def of(
+        self, communicator: int, number: int, operation: str, transfer_ns: int, members: int, *, across: bool
+    ) -> list[int]:
         """How much later than the transfer each member ends, in ns."""
         # `communicator`: number of the communicator. `number`: number of the operation in it. `transfer_ns`: how long
         # the transfer takes. `members`: how many there are. `across`: whether they are on several hosts.

@@ -195,7 +195,9 @@ class Scenario:
             for name, value in (("hosts", hosts), ("ranks", ranks)):
                 _check_kind_of(name, value, "int")
             if hosts < 1 or ranks % hosts:
-                raise UsageError(f"{ranks} ranks cannot be spread evenly over {hosts} hosts; give a multiple of the hosts")
+                raise UsageError(
+                    f"{ranks} ranks cannot be spread evenly over {hosts} hosts; give a multiple of the hosts"
+                )
             changes["ranks_per_host"] = ranks // hosts
         parts = {name: getattr(self, name) for name in ("layout", "work", "links", "clocks", "environment")}
         homes = {f.name: part for part, value in parts.items() for f in dataclasses.fields(value)}
@@ -222,7 +224,9 @@ class Scenario:
             outer["faults"] = tuple(_fault(fault) for fault in outer["faults"])
         changed = dataclasses.replace(self, **outer)
         if changed.layout.ranks > 0 and "faults" not in outer:
-            changed = dataclasses.replace(changed, faults=tuple(fault.moved(changed.layout) for fault in changed.faults))
+            changed = dataclasses.replace(
+                changed, faults=tuple(fault.moved(changed.layout) for fault in changed.faults)
+            )
         changed.check()
         return changed
 

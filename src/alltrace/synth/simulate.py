@@ -33,7 +33,12 @@ _GRAPH_GAP_NS = 300
 _WAKE_NS = 15_000
 _COMM_INIT_NS = 2_000_000
 _LARGE_BYTES = 64 << 20
-_EXTRA_CALLS = ("cudaStreamIsCapturing_v10000", "cudaEventQuery_v3020", "cudaGetLastError_v3020", "cudaEventRecord_v3020")
+_EXTRA_CALLS = (
+    "cudaStreamIsCapturing_v10000",
+    "cudaEventQuery_v3020",
+    "cudaGetLastError_v3020",
+    "cudaEventRecord_v3020",
+)
 _STREAM_WAIT, _STREAM_SYNC, _CONTEXT_SYNC = 2, 3, 4
 
 
@@ -82,7 +87,9 @@ def simulate(scenario: Scenario) -> SimulatedRun:
         rank.place_nccl_kernels()
     nccl = [instance for key, instance in sorted(meeting.instances.items()) if key[0] == "nccl"]
     steps = np.array([rank.steps for rank in ranks], np.int64)
-    return SimulatedRun(scenario, meeting.program.groups, [rank.timeline for rank in ranks], steps, nccl, meeting.faults)
+    return SimulatedRun(
+        scenario, meeting.program.groups, [rank.timeline for rank in ranks], steps, nccl, meeting.faults
+    )
 
 
 _FINISHED = object()
@@ -100,7 +107,14 @@ class _Meeting:
         self._delays = Delays(scenario.seed, scenario.links.scatter) if scenario.links.scatter else None
 
     def arrive(
-        self, kind: str, rank: int, op: p.Collective | None, group: int, sequence: int, step: int, times: tuple[int, int]
+        self,
+        kind: str,
+        rank: int,
+        op: p.Collective | None,
+        group: int,
+        sequence: int,
+        step: int,
+        times: tuple[int, int],
     ) -> Instance:
         """`rank` arrives at `times` (launch, arrival); the last to arrive sets everyone's end."""
         key = (kind, group, sequence)
@@ -327,7 +341,9 @@ class _Rank:
         self._ready[op.stream] = start + op.duration_ns
         host = 0 if op.pageable else 1
         source, target = {1: (host, 2), 2: (2, host)}.get(op.kind, (2, 2))
-        self.timeline.copies.add(start, start + op.duration_ns, op.stream, correlation, op.size_bytes, op.kind, source, target)
+        self.timeline.copies.add(
+            start, start + op.duration_ns, op.stream, correlation, op.size_bytes, op.kind, source, target
+        )
 
     def _plain_call(self, op: p.Call) -> Generator[None, None, None]:
         until = 0

@@ -90,7 +90,9 @@ class Timeline:
     names: Names = field(default_factory=Names)
     payloads: Names = field(default_factory=Names)
     kernels: Rows = field(default_factory=lambda: Rows("start", "end", "stream", "correlation", "kernel"))
-    copies: Rows = field(default_factory=lambda: Rows("start", "end", "stream", "correlation", "bytes", "kind", "source", "target"))
+    copies: Rows = field(
+        default_factory=lambda: Rows("start", "end", "stream", "correlation", "bytes", "kind", "source", "target")
+    )
     memsets: Rows = field(default_factory=lambda: Rows("start", "end", "stream", "correlation", "bytes"))
     api: Rows = field(default_factory=lambda: Rows("start", "end", "thread", "correlation", "name"))
     graphs: Rows = field(default_factory=lambda: Rows("start", "end", "stream", "correlation", "graph"))
@@ -101,7 +103,9 @@ class Timeline:
 
     @property
     def tables(self) -> dict[str, Rows]:
-        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if isinstance(getattr(self, f.name), Rows)}
+        return {
+            f.name: getattr(self, f.name) for f in dataclasses.fields(self) if isinstance(getattr(self, f.name), Rows)
+        }
 
     def keep(self, chosen: Callable[[str, Rows], NDArray[np.bool_] | None]) -> Timeline:
         """Another timeline with some of the events."""

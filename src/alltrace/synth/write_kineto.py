@@ -136,7 +136,9 @@ def _gpu_events(report: Report) -> Iterator[tuple[str, str]]:
         about = {"bytes": int(line.memsets["bytes"][row])}
         yield _gpu(report, "gpu_memset", "Memset (Device)", line.memsets, row, start, end, about)
     for row, start, end in _placed(report, line.syncs):
-        yield _gpu(report, "cuda_sync", _WAITS.get(int(line.syncs["type"][row]), "Sync"), line.syncs, row, start, end, {})
+        yield _gpu(
+            report, "cuda_sync", _WAITS.get(int(line.syncs["type"][row]), "Sync"), line.syncs, row, start, end, {}
+        )
 
 
 def _calls_of_groups(report: Report) -> Iterator[tuple[str, str]]:
@@ -216,7 +218,9 @@ def _numbers(report: Report) -> dict[tuple[int, str], int]:
     names, payloads = line.names.texts, line.payloads.texts
     numbers: dict[tuple[int, str], int] = {}
     last: dict[int, int] = {}
-    for start, name, payload in zip(rows["start"].tolist(), rows["name"].tolist(), rows["payload"].tolist(), strict=True):
+    for start, name, payload in zip(
+        rows["start"].tolist(), rows["name"].tolist(), rows["payload"].tolist(), strict=True
+    ):
         communicator = json.loads(payloads[payload]).get("NCCL communicator ID") if payload >= 0 else None
         if communicator is not None and names[name] not in ("ncclSend", "ncclRecv"):
             last[communicator] = numbers[start, names[name]] = last.get(communicator, -1) + 1
@@ -239,7 +243,9 @@ def _placed(report: Report, rows: Rows, in_order: bool = False) -> Iterator[tupl
     yield from zip(order.tolist(), starts[order].tolist(), ends[order].tolist(), strict=True)
 
 
-def _host(report: Report, category: str, name: str, start: int, end: int, thread: int, about: dict[str, Any]) -> tuple[str, str]:
+def _host(
+    report: Report, category: str, name: str, start: int, end: int, thread: int, about: dict[str, Any]
+) -> tuple[str, str]:
     identity = report.identity
     tid = identity.autograd_tid if thread else identity.pid
     return category, _event(category, name, start, end, identity.pid, tid, about)

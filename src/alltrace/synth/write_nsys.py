@@ -107,7 +107,9 @@ def _write_parquet(path: Path, table: Table, columns: tuple[Column, ...]) -> Non
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    types = [pa.field(c.name, getattr(pa, _ARROW_TYPES[c.type].replace("bool", "bool_"))(), not c.required) for c in columns]
+    types = [
+        pa.field(c.name, getattr(pa, _ARROW_TYPES[c.type].replace("bool", "bool_"))(), not c.required) for c in columns
+    ]
     layout = pa.schema(types)
     with pq.ParquetWriter(path, layout, compression="NONE", version="1.0", store_schema=False) as writer:
         for batch in _batches(table, layout):
@@ -124,5 +126,7 @@ def _batches(table: Table, layout: Any) -> Iterator[Any]:
             values = table.columns.get(field.name)
             part = _plain(values, first, last) if _is_column(values) else [values] * (last - first)
             # Arrow makes truth of numbers, but not while it reads them
-            arrays.append(pa.array(part).cast(field.type) if pa.types.is_boolean(field.type) else pa.array(part, field.type))
+            arrays.append(
+                pa.array(part).cast(field.type) if pa.types.is_boolean(field.type) else pa.array(part, field.type)
+            )
         yield pa.Table.from_arrays(arrays, schema=layout)

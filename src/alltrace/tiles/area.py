@@ -85,7 +85,9 @@ class _Durations:
         np.add.at(self._total, bins, length)
         at = np.argpartition(-length, LONGEST)[:LONGEST] if len(length) > LONGEST else np.arange(len(length))
         columns = (a[at].tolist() for a in (-length, events.row, events.name, events.start))
-        self._longest += [(less, rank, events.table, row, name, start) for less, row, name, start in zip(*columns, strict=True)]
+        self._longest += [
+            (less, rank, events.table, row, name, start) for less, row, name, start in zip(*columns, strict=True)
+        ]
 
     def join(self, other: _Durations) -> None:
         self._count += other._count
@@ -104,7 +106,14 @@ class _Durations:
                 "total_ns": [int(self._total[b]) for b in bins],
             },
             "longest": [
-                {"rank": rank, "table": table, "row": row, "name": names.get(name, ""), "start": start - zero, "duration_ns": -less}
+                {
+                    "rank": rank,
+                    "table": table,
+                    "row": row,
+                    "name": names.get(name, ""),
+                    "start": start - zero,
+                    "duration_ns": -less,
+                }
                 for less, rank, table, row, name, start in self._longest
             ],
         }
@@ -152,7 +161,9 @@ def area_facts(
 
     # reading and decoding run in parallel; the sums are made in the order of the ranks
     with ThreadPoolExecutor(_THREADS) as pool:
-        for (_, keys), part in zip(area.tracks.items(), pool.map(of_rank, list(area.tracks.items())[:MOST_RANKS]), strict=False):
+        for (_, keys), part in zip(
+            area.tracks.items(), pool.map(of_rank, list(area.tracks.items())[:MOST_RANKS]), strict=False
+        ):
             if part is None:
                 break
             sums.join(part.sums)
@@ -219,7 +230,9 @@ def _threads(keys: Iterable[str]) -> set[int]:
     return {parse_key(k)[1][0] for k in keys if k.startswith("ranges/")}
 
 
-def _chosen(reader: EventReader, rank: int, keys: Sequence[str], start: int, end: int, token: Token) -> Iterable[Events]:
+def _chosen(
+    reader: EventReader, rank: int, keys: Sequence[str], start: int, end: int, token: Token
+) -> Iterable[Events]:
     tables = dict.fromkeys(_FOLDED if SUMMARY in keys else ())
     own = {k for k in keys if k != SUMMARY}
     for key in own:

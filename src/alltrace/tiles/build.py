@@ -119,7 +119,9 @@ def _make(run: Run, place: Path, made_from: str, jobs: int | None, progress: Cal
     broken: dict[int, str] = {}
     sent = SentRun(run)
     work = partial(_build_rank, sent, place.absolute(), grid)
-    for outcome in run_tasks(work, [(r.rank, sources[r.rank]) for r in todo], jobs=jobs, progress=progress, needs=sent.needs):
+    for outcome in run_tasks(
+        work, [(r.rank, sources[r.rank]) for r in todo], jobs=jobs, progress=progress, needs=sent.needs
+    ):
         if outcome.error is not None:
             broken[todo[outcome.index].rank] = str(outcome.error)
     if broken and len(broken) == len(run.ranks):
@@ -141,7 +143,9 @@ def _rank_signatures(run: Run, grid: Grid) -> dict[int, str]:
     signatures = {}
     for r in run.ranks:
         clock, matches = plain(clock_map(manifest, r)), matched.get(collectives_file(r.rank))
-        signatures[r.rank] = digest([_VERSION, rank_signature(manifest, r), clock, asdict(grid), of_host[r.host], matches])
+        signatures[r.rank] = digest(
+            [_VERSION, rank_signature(manifest, r), clock, asdict(grid), of_host[r.host], matches]
+        )
     return signatures
 
 
@@ -175,7 +179,9 @@ def _metric_rows(run: Run, rank: Rank, grid: Grid) -> list[Any]:
     values = table.column("value").to_numpy().astype(np.float64, copy=False)[own]
     edges = grid.edges(0, grid.bins(grid.level), grid.level)
     return [
-        TrackTiles(f"{_HEAT_PREFIX}{metric}", len(times[rows]), 0, 0, grid.level, 0, binned(times[rows], values[rows], edges))
+        TrackTiles(
+            f"{_HEAT_PREFIX}{metric}", len(times[rows]), 0, 0, grid.level, 0, binned(times[rows], values[rows], edges)
+        )
         for (metric,), rows in by_track(metrics)
     ]
 

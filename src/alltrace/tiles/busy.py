@@ -40,7 +40,9 @@ class Run:
     def within(self, start: int, end: int) -> Work:
         """Starts, ends (aligned) and codes of all rows that overlap [start, end), and perhaps of some near it."""
         low, high = (self.clock.invert_one(t) for t in (start, end))  # right to a nanosecond
-        rows = slice(int(np.searchsorted(self.reach, low - 2, "right")), int(np.searchsorted(self.start, high + 2, "left")))
+        rows = slice(
+            int(np.searchsorted(self.reach, low - 2, "right")), int(np.searchsorted(self.start, high + 2, "left"))
+        )
         return self.clock.apply(self.start[rows]), self.clock.apply(self.end[rows]), self.code[rows]
 
 

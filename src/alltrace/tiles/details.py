@@ -53,7 +53,12 @@ def event_details(reader: EventReader, rank: int, table: str, row: int) -> dict[
         call = _call_of(stored, values)
         if call is not None:
             number, facts = call
-            details["call"] = {"rank": rank, "table": "api", "row": number, "columns": plain_row(stored, "api", facts, zero)}
+            details["call"] = {
+                "rank": rank,
+                "table": "api",
+                "row": number,
+                "columns": plain_row(stored, "api", facts, zero),
+            }
             details["call"]["track"] = track_of("api", facts)
             thread, moment = facts["thread"], facts["start"]
     elif table == "api":
@@ -107,7 +112,9 @@ def _launched_by(stored: Rank, values: dict[str, Any], zero: int) -> list[dict[s
     return work[:64]
 
 
-def _ranges_around(reader: EventReader, rank: int, thread: int, moment: int, zero: int, *, but: int | None) -> list[dict[str, Any]]:
+def _ranges_around(
+    reader: EventReader, rank: int, thread: int, moment: int, zero: int, *, but: int | None
+) -> list[dict[str, Any]]:
     """The ranges of a thread that are open at a moment, outermost first."""
     key = key_of("ranges", (thread,))
     ranges = []
@@ -195,7 +202,9 @@ def instance_of(reader: EventReader, rank: int, row: int) -> dict[str, Any] | No
         "perhaps_last": [
             m["rank"]
             for m in members
-            if m["rank"] == last_rank or m["start"] == last or not clock.is_fact(last - m["start"], m["rank"], last_rank)
+            if m["rank"] == last_rank
+            or m["start"] == last
+            or not clock.is_fact(last - m["start"], m["rank"], last_rank)
         ],
         "last_arrival": last,
         "end": max(m["end"] for m in members),
@@ -286,7 +295,9 @@ def _calls(stored: Rank, process: int | None, correlations: Collection[int], zer
     for piece in stored.pieces("api"):
         table = stored.piece("api", piece.group, ["process", "correlation", "start"])
         correlation, starts = integers(table, "correlation"), integers(table, "start")
-        same = np.isin(correlation, list(correlations)) & (integers(table, "process") == (-1 if process is None else process))
+        same = np.isin(correlation, list(correlations)) & (
+            integers(table, "process") == (-1 if process is None else process)
+        )
         for at in np.flatnonzero(same).tolist():
             place = int(starts[at]), piece.first_row + at
             number = int(correlation[at])
@@ -309,7 +320,9 @@ def _work_around(stored: Rank, wait: dict[str, Any], zero: int) -> dict[str, Any
     }
 
 
-def _work(stored: Rank, wait: dict[str, Any], stream: Any, correlation: int, zero: int, *, last: bool) -> dict[str, Any] | None:
+def _work(
+    stored: Rank, wait: dict[str, Any], stream: Any, correlation: int, zero: int, *, last: bool
+) -> dict[str, Any] | None:
     """The last work of a stream that was launched before a call, or the first after it."""
     best: tuple[int, str, int] | None = None
     process = -1 if wait["process"] is None else wait["process"]

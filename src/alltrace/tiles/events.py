@@ -18,7 +18,18 @@ from alltrace.run.store import Run
 from alltrace.tiles.busy import Run as BusyRun
 from alltrace.tiles.busy import Work, runs_of
 from alltrace.tiles.cancel import WANTED, Token
-from alltrace.tiles.tracks import SAMPLES, SOURCES, Source, codes_of, columns_for, integers, key_of, moved, spans, tables_of
+from alltrace.tiles.tracks import (
+    SAMPLES,
+    SOURCES,
+    Source,
+    codes_of,
+    columns_for,
+    integers,
+    key_of,
+    moved,
+    spans,
+    tables_of,
+)
 from alltrace.trace.intervals import by_track
 from alltrace.trace.names import name_id
 
@@ -133,7 +144,9 @@ class EventReader:
         # `wanted` returns the ids once the names of a piece are known; tracks and lanes are not made, so this reads
         # less than `window`.
         stored, source = self.rank(rank), SOURCES[table]
-        columns = [c for c in columns_for(source, names=True) if source.moments or c not in source.track or c == source.name]
+        columns = [
+            c for c in columns_for(source, names=True) if source.moments or c not in source.track or c == source.name
+        ]
         for piece in stored.pieces(table):
             token.check()
             part = stored.piece(table, piece.group, columns)
@@ -165,7 +178,9 @@ class EventReader:
         for stored, places in self._sources(rank, table):
             for piece in stored.pieces(table) if whole else _pieces_in(stored, table, start, end):
                 make = partial(_sampled, stored, table, piece, places)
-                for key, times, values in self._cache.get((rank, table, stored.rank, piece.group), make, _samples_nbytes):
+                for key, times, values in self._cache.get(
+                    (rank, table, stored.rank, piece.group), make, _samples_nbytes
+                ):
                     inside = (times >= start) & (times < end)
                     if inside.any():
                         yield key, times[inside], values[inside]
@@ -203,7 +218,9 @@ class EventReader:
             if not (start[1:] > start[:-1]).all():
                 order = np.lexsort((-end, start))
                 start, end, name, code, row = (a[order] for a in (start, end, name, code, row))
-            decoded.append(Events(source.table, key_of(source.group, values), start, end, name, code, lanes_of(start, end), row))
+            decoded.append(
+                Events(source.table, key_of(source.group, values), start, end, name, code, lanes_of(start, end), row)
+            )
         return decoded
 
     def _names(self, source: Source, table: Any) -> NDArray[Any]:

@@ -56,7 +56,10 @@ def read_rank(path: Path) -> dict[str, TrackTiles]:
     table = read_table(path)
     lists = zip(*(_lists(table.column(n)) for n in (*_BUSY, *_SAMPLED)), strict=True)
     facts = table.select(_FACTS).to_pylist()
-    return {f["key"]: TrackTiles(**f, values=tuple(v for v in own if v is not None)) for f, own in zip(facts, lists, strict=True)}
+    return {
+        f["key"]: TrackTiles(**f, values=tuple(v for v in own if v is not None))
+        for f, own in zip(facts, lists, strict=True)
+    }
 
 
 def _lists(column: Any) -> list[NDArray[Any] | None]:
@@ -73,7 +76,9 @@ def as_shares(values: NDArray[np.float64]) -> NDArray[np.uint16]:
     return np.rint(np.clip(values, 0, 1) * 65534).astype(np.uint16)
 
 
-def heat_table(ranks: list[int], shares: Mapping[str, NDArray[np.uint16]], scales: Mapping[str, list[float]]) -> pa.Table:
+def heat_table(
+    ranks: list[int], shares: Mapping[str, NDArray[np.uint16]], scales: Mapping[str, list[float]]
+) -> pa.Table:
     """The heat map's numbers: a row per rank and a column per metric, each a list of all bins."""
     columns: dict[str, Any] = {"rank": pa.array(ranks, pa.int32())}
     for name, values in shares.items():

@@ -21,7 +21,9 @@ MOST_RANKS = 64
 """The most ranks of a tile in one request."""
 
 
-def fine_heat(view: View, metric: str, level: int, index: int, ranks: Sequence[int], token: Token = WANTED) -> NDArray[np.uint16]:
+def fine_heat(
+    view: View, metric: str, level: int, index: int, ranks: Sequence[int], token: Token = WANTED
+) -> NDArray[np.uint16]:
     """One tile of the heat map at a level finer than the grid's."""
     # `view`: the run. `metric`: one of `view.metrics`, but no GPU metric: its samples are on the timeline. `level`: a
     # level below the grid's. `index`: number of the tile. `ranks`: the ranks, a row each. `token`: checked before each
@@ -30,7 +32,9 @@ def fine_heat(view: View, metric: str, level: int, index: int, ranks: Sequence[i
     # selected. Raises `CancelledError`: the answer is no longer needed.
     if metric not in view.metrics or metric in view.scales:
         raise UsageError.unknown("metric with finer bins", metric, [m for m in view.metrics if m not in view.scales])
-    bins = min(view.grid.bins(level) - index * TILE_BINS, TILE_BINS) if 0 <= level < view.grid.level and index >= 0 else 0
+    bins = (
+        min(view.grid.bins(level) - index * TILE_BINS, TILE_BINS) if 0 <= level < view.grid.level and index >= 0 else 0
+    )
     if bins < 1:
         raise UsageError(f"unknown tile {index} of level {level}; expected a level from 0 to {view.grid.level - 1}")
     if len(ranks) > MOST_RANKS:

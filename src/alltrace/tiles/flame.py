@@ -133,7 +133,9 @@ def nested_in(reader: EventReader, rank: int, kind: str, start: int, end: int, t
     return _nested(parts) if parts else None
 
 
-def _decoded(reader: EventReader, stored: Rank, table: str, start: int, end: int, token: Token) -> list[tuple[NDArray[Any], ...]]:
+def _decoded(
+    reader: EventReader, stored: Rank, table: str, start: int, end: int, token: Token
+) -> list[tuple[NDArray[Any], ...]]:
     parts = []
     for piece in stored.pieces(table):
         if (piece.start_ns is None or piece.start_ns < end) and (piece.end_ns is None or piece.end_ns >= start):
@@ -157,7 +159,9 @@ def _columns(reader: EventReader, stored: Rank, table: str, piece: Piece) -> tup
         return starts, ends, thread, name, np.zeros(len(starts), np.int64)
     pushed = rows.column("kind").combine_chunks()
     words = pushed.dictionary.to_pylist()
-    nests = pushed.indices.fill_null(-1).to_numpy(zero_copy_only=False) == (words.index("pushpop") if "pushpop" in words else -2)
+    nests = pushed.indices.fill_null(-1).to_numpy(zero_copy_only=False) == (
+        words.index("pushpop") if "pushpop" in words else -2
+    )
     domain = integers(rows, "domain")
     return tuple(a if nests.all() else a[nests] for a in (starts, ends, thread, name, domain))
 

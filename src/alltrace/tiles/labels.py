@@ -27,7 +27,9 @@ def labelled(view: View, rank: int) -> list[dict[str, Any]]:
     threads = _threads(stored)
     tracks = view.tracks(rank)
     parsed = [parse_key(t.key) for t in tracks]
-    ids = sorted({v for g, values in parsed if g in ("collectives", "metric", "nic", "switch", "generic") for v in values})
+    ids = sorted(
+        {v for g, values in parsed if g in ("collectives", "metric", "nic", "switch", "generic") for v in values}
+    )
     words = dict(zip(ids, stored.texts(pa.array(ids, pa.int64())).to_pylist(), strict=True)) if ids else {}
     rows = []
     for track, (group, values) in zip(tracks, parsed, strict=True):

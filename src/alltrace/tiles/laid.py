@@ -32,7 +32,9 @@ def laid(table: pa.Table) -> dict[str, Any]:
     columns = {name.lower(): name for name in reversed(table.column_names)}
     start_of = _first(columns, STARTS)
     if start_of is None:
-        raise UsageError(f"the answer has no column of times; expected one called {', '.join(STARTS[:-1])} or {STARTS[-1]}")
+        raise UsageError(
+            f"the answer has no column of times; expected one called {', '.join(STARTS[:-1])} or {STARTS[-1]}"
+        )
     there = np.flatnonzero(pc.is_valid(table.column(start_of)).to_numpy())
     rows = table.take(pa.array(there))
     starts = _whole(rows, start_of)
@@ -43,7 +45,11 @@ def laid(table: pa.Table) -> dict[str, Any]:
     elif length_of is not None:
         ends = starts + _whole(rows, length_of, np.zeros(len(starts), np.int64))
     ends = np.maximum(starts, ends)
-    ranks = _whole(rows, columns["rank"], np.full(len(starts), _NO_RANK)) if "rank" in columns else np.full(len(starts), _NO_RANK)
+    ranks = (
+        _whole(rows, columns["rank"], np.full(len(starts), _NO_RANK))
+        if "rank" in columns
+        else np.full(len(starts), _NO_RANK)
+    )
     names = _names(rows, columns)
     tracks = []
     for (rank,), its in by_track(ranks):

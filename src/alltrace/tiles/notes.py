@@ -96,7 +96,9 @@ def _checked(note: Mapping[str, Any]) -> dict[str, Any]:
     values: list[Any] = [note.get(c) for c in ("text", "start", "end", "ranks")]
     text, start, end, ranks = values
     if not isinstance(text, str) or not text.strip() or len(text) > MOST_TEXT or not encodable(text):
-        raise UsageError(f"the text of a note is {str(text)[:50]!r}; expected 1 to {MOST_TEXT} characters, without a NUL")
+        raise UsageError(
+            f"the text of a note is {str(text)[:50]!r}; expected 1 to {MOST_TEXT} characters, without a NUL"
+        )
     if not _is_number(start) or not _is_number(end) or start > end:
         raise UsageError(f"the times of a note are {start!r} and {end!r}; expected whole ns, the start first")
     if not isinstance(ranks, list) or len(ranks) > _MOST_RANKS or not all(map(_is_number, ranks)):

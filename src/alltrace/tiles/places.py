@@ -101,7 +101,9 @@ class Places:
             late = _time(round(instance.arrivals[at] - median(arrivals)))
             says = f"rank {culprit} reaches {name} {late} after {'the others' if len(others) > 1 else f'rank {peer}'}"
         says = self._in_step(culprit, instance.arrivals[at], says, device=True)
-        return Place(shown, culprit, peer, *_with_room(instance.start, instance.end), (culprit, "collectives", row), says)
+        return Place(
+            shown, culprit, peer, *_with_room(instance.start, instance.end), (culprit, "collectives", row), says
+        )
 
     def _named(self, rank: int, row: int) -> str:
         """An operation with its number on its communicator, where the profiler states it."""

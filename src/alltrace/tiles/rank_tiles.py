@@ -113,7 +113,9 @@ def _interval_tracks(rank: Rank, grid: Grid, sources: list[Source], open_end_ns:
     codes = np.concatenate([p[3] for p in parts])
     for values, rows in by_track(*keys):
         start, end, code = starts[rows], ends[rows], codes[rows]
-        track, edges = _track_tiles(grid, key_of(sources[0].group, values), len(start), int(start.min()), int(end.max()))
+        track, edges = _track_tiles(
+            grid, key_of(sources[0].group, values), len(start), int(start.min()), int(end.max())
+        )
         if len(edges):
             other = (code != COMMUNICATION_CODE) & (code != COPY)
             sets = (merge(start[own], end[own]) for own in (other, code == COMMUNICATION_CODE, code == COPY))
@@ -136,7 +138,9 @@ def _sample_tracks(rank: Rank, grid: Grid, samples: Samples) -> Iterator[TrackTi
     columns = [np.concatenate(column) for column in zip(*(part[2] for part in parts), strict=True)]
     for values, rows in by_track(*columns):
         time, value = times[rows], worth[rows]
-        track, edges = _track_tiles(grid, key_of(samples.group, values), len(time), int(time.min()), int(time.max()) + 1)
+        track, edges = _track_tiles(
+            grid, key_of(samples.group, values), len(time), int(time.min()), int(time.max()) + 1
+        )
         yield replace(track, values=binned(time, value, edges)) if len(edges) else track
 
 

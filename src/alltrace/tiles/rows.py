@@ -17,7 +17,9 @@ def row_of(stored: Rank, table: str, row: int) -> dict[str, Any]:
     for piece in stored.pieces(table):
         if piece.first_row <= row < piece.first_row + piece.rows:
             columns = list(TABLES[table].column_names)
-            values: dict[str, Any] = stored.piece(table, piece.group, columns).slice(row - piece.first_row, 1).to_pylist()[0]
+            values: dict[str, Any] = (
+                stored.piece(table, piece.group, columns).slice(row - piece.first_row, 1).to_pylist()[0]
+            )
             return values
     raise UsageError(f"rank {stored.rank} has no row {row} in {table}")
 
@@ -25,7 +27,9 @@ def row_of(stored: Rank, table: str, row: int) -> dict[str, Any]:
 def track_of(table: str, values: dict[str, Any]) -> str:
     """The key of a row's track; empty if its table is not drawn."""
     source = SOURCES.get(table)
-    return "" if source is None else key_of(source.group, (-1 if values[c] is None else values[c] for c in source.track))
+    return (
+        "" if source is None else key_of(source.group, (-1 if values[c] is None else values[c] for c in source.track))
+    )
 
 
 def plain_row(stored: Rank, table: str, values: dict[str, Any], zero: int) -> dict[str, Any]:
@@ -53,4 +57,6 @@ def called(table: str, plain: dict[str, Any]) -> str:
         return str(plain.get("short_name") or plain.get("name") or "kernel")
     if table == "sched":
         return f"CPU {plain['cpu']}" if "cpu" in plain else "some CPU"
-    return str(plain.get(SOURCES[table].name) if table in SOURCES and plain.get(SOURCES[table].name) is not None else table)
+    return str(
+        plain.get(SOURCES[table].name) if table in SOURCES and plain.get(SOURCES[table].name) is not None else table
+    )

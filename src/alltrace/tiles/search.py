@@ -71,7 +71,9 @@ def search(
     }
 
 
-def _as_columns(reader: EventReader, parts: list[tuple[int, str, tuple[NDArray[Any], ...]]], zero: int) -> dict[str, Any]:
+def _as_columns(
+    reader: EventReader, parts: list[tuple[int, str, tuple[NDArray[Any], ...]]], zero: int
+) -> dict[str, Any]:
     empty = np.zeros(0, np.int64)
     start, end, name, row = (np.concatenate([empty, *(hits[i] for _, _, hits in parts)]) for i in range(4))
     part = np.repeat(np.arange(len(parts)), [len(hits[0]) for _, _, hits in parts]) if parts else empty

@@ -71,7 +71,9 @@ class Samples:
     def read(self, table: Any) -> tuple[NDArray[Any], NDArray[Any], list[NDArray[Any]]]:
         """Of rows of the table, all its rows where a value holds: times, values, and the columns of tracks."""
         if not self.holds:
-            worth = table.column(self.value).to_numpy().astype(np.float64, copy=False)  # NaN for a sample without a value
+            worth = (
+                table.column(self.value).to_numpy().astype(np.float64, copy=False)
+            )  # NaN for a sample without a value
             return integers(table, self.time), worth, [integers(table, c) for c in self.track]
         events = table
         if self.table == "memory":
@@ -167,7 +169,9 @@ def intervals(table: Any, open_end: int | None = None) -> tuple[NDArray[Any], ND
         ends_column = pc.coalesce(ends_column, table.column("api_end"), starts_column)
     starts = (pc.fill_null(starts_column, 0) if starts_column.null_count else starts_column).to_numpy()
     if ends_column.null_count:
-        ends_column = pc.coalesce(ends_column, starts_column) if open_end is None else pc.fill_null(ends_column, open_end)
+        ends_column = (
+            pc.coalesce(ends_column, starts_column) if open_end is None else pc.fill_null(ends_column, open_end)
+        )
     ends = (pc.fill_null(ends_column, 0) if ends_column.null_count else ends_column).to_numpy()
     return starts, np.maximum(starts, ends)
 

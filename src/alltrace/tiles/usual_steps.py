@@ -23,9 +23,14 @@ class UsualSteps:
         columns = {name: integers(table.column(name), _NONE) for name in names}
         for name in ("start", "end"):  # of work on the host where a step has none on a device
             own = columns[f"device_{name}"]
-            columns[f"device_{name}"] = np.where(table.column(f"device_{name}").is_null().to_numpy(), columns[name], own)
+            columns[f"device_{name}"] = np.where(
+                table.column(f"device_{name}").is_null().to_numpy(), columns[name], own
+            )
         self._of_rank = {
-            rank: {name: column[rows[np.argsort(columns["start"][rows], kind="stable")]] for name, column in columns.items()}
+            rank: {
+                name: column[rows[np.argsort(columns["start"][rows], kind="stable")]]
+                for name, column in columns.items()
+            }
             for rank, rows in rows_by(integers(table.column("rank"))).items()
         }
 

@@ -99,7 +99,9 @@ class View:
             raise UsageError.unknown("metric", metric, self.metrics)
         if not self.grid.level <= level <= MOST_LEVEL or index < 0:
             raise UsageError(f"unknown tile {index} of level {level}; expected level {self.grid.level} to {MOST_LEVEL}")
-        values = self._level("busy" if metric == IDLE else metric, level)[:, index * TILE_BINS : (index + 1) * TILE_BINS]
+        values = self._level("busy" if metric == IDLE else metric, level)[
+            :, index * TILE_BINS : (index + 1) * TILE_BINS
+        ]
         return _idle(values) if metric == IDLE else np.ascontiguousarray(values)
 
     def whole(self, metric: str) -> NDArray[np.uint16]:
@@ -190,7 +192,9 @@ class View:
             if request.level < track.level + _SOON_LEVELS:
                 request.soon[rank, group] = None
             classes = _GPU_CLASSES if group == "gpu" else (group,)
-            return _bins(request, name, [_at_level(track, v, request) for v in track.values[: len(classes)]], classes, 1)
+            return _bins(
+                request, name, [_at_level(track, v, request) for v in track.values[: len(classes)]], classes, 1
+            )
         events = self._window(request, rank, group).get(key, [])
         return list(_items(request, name, events, self.grid.start_ns))
 
@@ -221,7 +225,10 @@ class View:
     def _sampled(self, request: _Request, rank: int, track: TrackTiles, name: str) -> list[Tile]:
         if 0 <= track.level <= request.level:
             mean, least, most = track.values
-            arrays = [_samples_at_level(track, v, request, r) for v, r in ((mean, np.add), (least, np.minimum), (most, np.maximum))]
+            arrays = [
+                _samples_at_level(track, v, request, r)
+                for v, r in ((mean, np.add), (least, np.minimum), (most, np.maximum))
+            ]
         else:
             edges = self.grid.edges(request.first * TILE_BINS, request.count * TILE_BINS, request.level)
             group, _ = parse_key(track.key)
@@ -236,16 +243,25 @@ class View:
             arrays = self._with_last_values(request, rank, track, arrays)
         return [
             Tile(
-                name, request.first + n, "samples", {k: _part(v, n) for k, v in zip(("mean", "least", "most"), arrays, strict=True)}
+                name,
+                request.first + n,
+                "samples",
+                {k: _part(v, n) for k, v in zip(("mean", "least", "most"), arrays, strict=True)},
             )
             for n in range(request.count)
         ]
 
-    def _with_last_values(self, request: _Request, rank: int, track: TrackTiles, arrays: list[NDArray[Any]]) -> list[NDArray[Any]]:
+    def _with_last_values(
+        self, request: _Request, rank: int, track: TrackTiles, arrays: list[NDArray[Any]]
+    ) -> list[NDArray[Any]]:
         (table,) = tables_of(parse_key(track.key)[0])
-        samples = [(t, v) for key, t, v in self.events.samples(rank, table, -(1 << 62), request.end) if key == track.key]
+        samples = [
+            (t, v) for key, t, v in self.events.samples(rank, table, -(1 << 62), request.end) if key == track.key
+        ]
         times, values = (
-            (np.concatenate([p[i] for p in samples]) for i in (0, 1)) if samples else (np.zeros(0, np.int64), np.zeros(0))
+            (np.concatenate([p[i] for p in samples]) for i in (0, 1))
+            if samples
+            else (np.zeros(0, np.int64), np.zeros(0))
         )
         order = np.argsort(times, kind="stable")
         edges = self.grid.edges(request.first * TILE_BINS, request.count * TILE_BINS, request.level)
@@ -296,7 +312,9 @@ def _at_level(track: TrackTiles, values: NDArray[Any], request: _Request) -> NDA
     return out
 
 
-def _samples_at_level(track: TrackTiles, values: NDArray[Any], request: _Request, reduce: np.ufunc) -> NDArray[np.float32]:
+def _samples_at_level(
+    track: TrackTiles, values: NDArray[Any], request: _Request, reduce: np.ufunc
+) -> NDArray[np.float32]:
     """The samples of a track likewise: their least, most, or with `np.add` their mean; NaN if there is none."""
     out = np.full(request.count * TILE_BINS, np.nan, np.float32)
     own = _own_range(track, len(values), request)
@@ -322,7 +340,9 @@ def _bins_of(track: TrackTiles, own: NDArray[np.intp], request: _Request) -> tup
     return bins[firsts], firsts
 
 
-def _bins(request: _Request, name: str, values: Sequence[NDArray[Any]], classes: tuple[str, ...], devices: int) -> list[Tile]:
+def _bins(
+    request: _Request, name: str, values: Sequence[NDArray[Any]], classes: tuple[str, ...], devices: int
+) -> list[Tile]:
     """Tiles of shares in 255ths; what is not nothing is 1 at least, so that it is seen."""
     width = float(1 << request.level) * devices
     shares = np.stack([np.where(v > 0, np.clip(np.rint(v / width * 255), 1, 255), 0).astype(np.uint8) for v in values])
@@ -427,7 +447,9 @@ def pack(tiles: Sequence[Tile], names: Mapping[int, str], facts: Mapping[str, An
             blob += bytes(-len(blob) % 8)
             blobs.append(blob)
             offset += len(blob)
-        described.append({"track": tile.track, "index": tile.index, "kind": tile.kind, "classes": tile.classes, "arrays": arrays})
+        described.append(
+            {"track": tile.track, "index": tile.index, "kind": tile.kind, "classes": tile.classes, "arrays": arrays}
+        )
     texts = [names[i][:most_text] for i in names]
     header = json.dumps({**facts, "names": texts, "tiles": described}, ensure_ascii=False).encode("utf-8", "replace")
     header += b" " * (-(len(header) + 8) % 8)

@@ -125,7 +125,9 @@ def matched(run: Run) -> dict[str, Any] | None:
         if number in clocks:
             start[own], end[own] = clocks[number].apply(start[own]), clocks[number].apply(end[own])
     if not len(instance):
-        return dict.fromkeys(("instance", "rank", "row", "start", "end", "wait_start", "last_rank", "wait_ns"), instance)
+        return dict.fromkeys(
+            ("instance", "rank", "row", "start", "end", "wait_start", "last_rank", "wait_ns"), instance
+        )
     firsts = np.flatnonzero(np.concatenate(([True], instance[1:] != instance[:-1])))
     counts = np.diff(np.append(firsts, len(instance)))
     arrival = np.repeat(np.maximum.reduceat(start, firsts), counts)
@@ -136,5 +138,13 @@ def matched(run: Run) -> dict[str, Any] | None:
     certainty = Certainty(run.overlay)
     least = [certainty.least_ns(key >> 32, key & 0xFFFFFFFF) for key in pairs.tolist()]
     error = np.array([-1 if n is None else n for n in least], np.int64)[pair]
-    facts_of = {"instance": instance, "rank": rank, "row": row, "start": start, "end": end, "wait_start": start, "last_rank": last}
+    facts_of = {
+        "instance": instance,
+        "rank": rank,
+        "row": row,
+        "start": start,
+        "end": end,
+        "wait_start": start,
+        "last_rank": last,
+    }
     return facts_of | {"wait_ns": np.where((error >= 0) & (wait >= error), wait, 0)}

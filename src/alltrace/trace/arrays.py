@@ -47,7 +47,9 @@ def is_true(column: Any) -> NDArray[np.bool_]:
     if column.null_count == len(column):
         return np.zeros(len(column), np.bool_)
     filled = pc.fill_null(column, False)
-    mask: NDArray[np.bool_] = filled.to_numpy() if isinstance(filled, pa.ChunkedArray) else filled.to_numpy(zero_copy_only=False)
+    mask: NDArray[np.bool_] = (
+        filled.to_numpy() if isinstance(filled, pa.ChunkedArray) else filled.to_numpy(zero_copy_only=False)
+    )
     return mask
 
 

@@ -115,7 +115,9 @@ RANK = rank()
 
 def device(name: str = "device", of: str = "rank") -> Column:
     """A column of the device of a rank, next to that of the rank."""
-    return Column(name, "int32", None, f"the device of {of}, its row in `devices`; null if each rank works with one device")
+    return Column(
+        name, "int32", None, f"the device of {of}, its row in `devices`; null if each rank works with one device"
+    )
 
 
 def devices(doc: str) -> Column:

@@ -27,11 +27,15 @@ class KernelRule(NamedTuple):
 
 
 COMMUNICATION_KERNELS: tuple[KernelRule, ...] = (
-    KernelRule(r"^(void |_Z\d+)?nccl(Dev)?Kernel_?(_|)?(SendRecv|Send|Recv)", P2P, "NVIDIA/nccl src/device/generate.py"),
+    KernelRule(
+        r"^(void |_Z\d+)?nccl(Dev)?Kernel_?(_|)?(SendRecv|Send|Recv)", P2P, "NVIDIA/nccl src/device/generate.py"
+    ),
     KernelRule(r"^(void |_Z\d+)?nccl(Dev)?Kernel", COLLECTIVE, "NVIDIA/nccl src/device/generate.py"),
     # kernels on symmetric memory: 2.27 named them ncclSymDevKernel, later versions ncclSymkDevKernel
     KernelRule(r"^(void |_Z\d+)?ncclSymk?DevKernel", COLLECTIVE, "NVIDIA/nccl src/device/symmetric/generate.py"),
-    KernelRule(r"^(void )?nccl[A-Z]\w*(RING|TREE|COLLNET|NVLS|Ring|Tree|CollNet|Nvls)", COLLECTIVE, "NVIDIA/nccl before 2.9"),
+    KernelRule(
+        r"^(void )?nccl[A-Z]\w*(RING|TREE|COLLNET|NVLS|Ring|Tree|CollNet|Nvls)", COLLECTIVE, "NVIDIA/nccl before 2.9"
+    ),
     KernelRule(r"oneRankReduce|onerankreduce", COLLECTIVE, "NVIDIA/nccl src/device/onerank.cu"),
     KernelRule(r"^(void |_Z\d+)?rccl\w*Kernel", COLLECTIVE, "ROCm/rccl src/device/generate.py"),
     KernelRule(r"^(void )?mscclKernel|^(void )?msccl(pp)?::", COLLECTIVE, "ROCm/rccl src/include/msccl/msccl_kernel.h"),
@@ -53,7 +57,9 @@ COMMUNICATION_KERNELS: tuple[KernelRule, ...] = (
         "pytorch/pytorch torch/csrc/distributed/c10d/symm_mem/CUDASymmetricMemory.cu",
     ),
     KernelRule(
-        _START + r"allToAllV(_2d|Push)?\(", COLLECTIVE, "pytorch/pytorch torch/csrc/distributed/c10d/symm_mem/nvshmem_extension.cu"
+        _START + r"allToAllV(_2d|Push)?\(",
+        COLLECTIVE,
+        "pytorch/pytorch torch/csrc/distributed/c10d/symm_mem/nvshmem_extension.cu",
     ),
     KernelRule(r"c10d::symmetric_memory::", COLLECTIVE, "pytorch/pytorch torch/csrc/distributed/c10d/symm_mem"),
     KernelRule(
@@ -96,16 +102,26 @@ COMMUNICATION_KERNELS: tuple[KernelRule, ...] = (
         EXCHANGE,
         "NVIDIA/TensorRT-LLM cpp/tensorrt_llm/kernels/communicationKernels/moeAlltoAllKernels.cu",
     ),
-    KernelRule(_START + r"(moe|helix)AllToAllKernel", EXCHANGE, "NVIDIA/TensorRT-LLM cpp/tensorrt_llm/kernels/helixAllToAll.cu"),
-    KernelRule(r"moe_prepare::allToAllMetadataDevice", COLLECTIVE, "flashinfer-ai/flashinfer csrc/trtllm_alltoall_prepare.cu"),
-    KernelRule(r"userbuffers?_fp16|userbuffers?_(all|reduce|push|pull)", COLLECTIVE, "NVIDIA/TransformerEngine comm_gemm_overlap"),
+    KernelRule(
+        _START + r"(moe|helix)AllToAllKernel", EXCHANGE, "NVIDIA/TensorRT-LLM cpp/tensorrt_llm/kernels/helixAllToAll.cu"
+    ),
+    KernelRule(
+        r"moe_prepare::allToAllMetadataDevice", COLLECTIVE, "flashinfer-ai/flashinfer csrc/trtllm_alltoall_prepare.cu"
+    ),
+    KernelRule(
+        r"userbuffers?_fp16|userbuffers?_(all|reduce|push|pull)",
+        COLLECTIVE,
+        "NVIDIA/TransformerEngine comm_gemm_overlap",
+    ),
     KernelRule(
         r"mixed_comm::(fused_)?(allreduce|allgather|reducescatter)",
         COLLECTIVE,
         "flashinfer-ai/flashinfer include/flashinfer/comm/mixed_comm.cuh",
     ),
     KernelRule(
-        r"comm::(pcie_ipc|ulysses)::", COLLECTIVE, "flashinfer-ai/flashinfer include/flashinfer/comm/pcie_ipc_all_reduce.cuh"
+        r"comm::(pcie_ipc|ulysses)::",
+        COLLECTIVE,
+        "flashinfer-ai/flashinfer include/flashinfer/comm/pcie_ipc_all_reduce.cuh",
     ),
     KernelRule(
         r"(tensorrt_llm|flashinfer)::(\w+::)*\w*[aA]ll_?[rR]educe\w*[kK]ernel",
@@ -119,7 +135,9 @@ COMMUNICATION_KERNELS: tuple[KernelRule, ...] = (
     ),
     # oneCCL, the library of PyTorch's XCCL on Intel's GPUs; its operations are several kernels each, some of them local
     KernelRule(
-        _START + r"oneccl_[a-z]\w*", COLLECTIVE, "uxlfoundation/oneCCL 2022.1, as intel/torch-xpu-ops records them (its issue 5384)"
+        _START + r"oneccl_[a-z]\w*",
+        COLLECTIVE,
+        "uxlfoundation/oneCCL 2022.1, as intel/torch-xpu-ops records them (its issue 5384)",
     ),
     KernelRule(
         _START + r"(All(gather|reduce)v?|ReduceScatter)(Medium|Large)(NoCopy)?Kernel|"
@@ -138,7 +156,9 @@ COMMUNICATION_KERNELS: tuple[KernelRule, ...] = (
         "uxlfoundation/oneCCL src/kernels/kernels.cl",
     ),
     # HCCL, the library of Ascend's NPUs
-    KernelRule(r"^hcom_(batchsendrecv|send|receive)_", P2P, "Ascend/mstt profiler/msprof_analyze/prof_common/constant.py"),
+    KernelRule(
+        r"^hcom_(batchsendrecv|send|receive)_", P2P, "Ascend/mstt profiler/msprof_analyze/prof_common/constant.py"
+    ),
     KernelRule(r"^hcom_[a-z]\w*_", COLLECTIVE, "Ascend/mstt profiler/msprof_analyze/prof_common/constant.py"),
     KernelRule(
         r"^(all(reduce|gather|toall)|reduce_?scatter|broadcast)\w*AicpuKernel",

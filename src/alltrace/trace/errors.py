@@ -54,7 +54,9 @@ class InputError(AlltraceError):
 
     exit_code = EXIT_INPUT
 
-    def __init__(self, path: str | PathLike[str], *, found: str, expected: str | None = None, advice: str | None = None) -> None:
+    def __init__(
+        self, path: str | PathLike[str], *, found: str, expected: str | None = None, advice: str | None = None
+    ) -> None:
         self.path: str = str(path)
         self.found: str = found
         self.expected: str | None = expected
@@ -70,7 +72,9 @@ class InputError(AlltraceError):
         return _rebuild_input_error, (type(self), self.path, self.found, self.expected, self.advice)
 
 
-def _rebuild_input_error(kind: type[InputError], path: str, found: str, expected: str | None, advice: str | None) -> InputError:
+def _rebuild_input_error(
+    kind: type[InputError], path: str, found: str, expected: str | None, advice: str | None
+) -> InputError:
     return kind(path, found=found, expected=expected, advice=advice)
 
 

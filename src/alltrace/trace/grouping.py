@@ -27,7 +27,11 @@ def group(columns: Sequence[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]
         indices = encoded.indices
         if len(encoded.dictionary) == 1 and not indices.null_count:
             continue  # a value that all rows have does not either
-        own = (pc.fill_null(indices, len(encoded.dictionary)) if indices.null_count else indices).to_numpy().astype(np.int64)
+        own = (
+            (pc.fill_null(indices, len(encoded.dictionary)) if indices.null_count else indices)
+            .to_numpy()
+            .astype(np.int64)
+        )
         width = len(encoded.dictionary) + 1
         if codes is None:
             codes, size = own, width

@@ -17,19 +17,29 @@ class Pattern(NamedTuple):
 
 
 WAITING = (
-    Pattern(r"enumerate\(DataLoader\)#\w+\.__next__", "PyTorch, torch/utils/data/dataloader.py: `_BaseDataLoaderIter.__next__`"),
+    Pattern(
+        r"enumerate\(DataLoader\)#\w+\.__next__",
+        "PyTorch, torch/utils/data/dataloader.py: `_BaseDataLoaderIter.__next__`",
+    ),
     Pattern(r"enumerate\(DataPipe\)#", "PyTorch, torch/utils/data/datapipes/_hook_iterator.py"),
     Pattern(r"\[_\w+Loop\S*\]\.\w*(?:dataloader|data_fetcher)\w*next", "Lightning, actions of its profilers"),
-    Pattern(r"DALI\w*Iterator\.__next__|daliShareOutput|daliOutput|pipeline\.share_outputs", "DALI, C API and framework iterators"),
+    Pattern(
+        r"DALI\w*Iterator\.__next__|daliShareOutput|daliOutput|pipeline\.share_outputs",
+        "DALI, C API and framework iterators",
+    ),
     Pattern(r"IteratorGetNext", "TensorFlow, guide on the performance of tf.data: `IteratorGetNext::DoCompute`"),
     Pattern(r"(?:^|:)(?:device_put_)?prefetch_to_device(?:$|\W)", "Flax, flax.jax_utils"),
 )
 """Ranges of a thread that waits for, or makes, the next batch: what runs within belongs to loading."""
 
-WAITING_QUEUES = (Pattern(r"(?:^|[./(: ])(?:simple)?queue\.get(?:$|[^a-z_])", "Python, queue and multiprocessing.queues"),)
+WAITING_QUEUES = (
+    Pattern(r"(?:^|[./(: ])(?:simple)?queue\.get(?:$|[^a-z_])", "Python, queue and multiprocessing.queues"),
+)
 """Ranges of a thread that takes something from a queue, which on any thread but the launching one means nothing."""
 
-RECORDED_WAITS = (Pattern(r" \(waits\)$|^cpu wait$", "alltrace, the record of steps: waits for other ranks, and for a processor"),)
+RECORDED_WAITS = (
+    Pattern(r" \(waits\)$|^cpu wait$", "alltrace, the record of steps: waits for other ranks, and for a processor"),
+)
 """Ranges in which a thread waits for other ranks or for a processor."""
 
 WAITING_FRAMES = (
@@ -48,7 +58,9 @@ NAMED_DATA = (
 """Ranges that a user named after data. They often hold the copy to the device too: blocking calls are a separate kind."""
 
 LOADING = (
-    Pattern(r"^\[DALI\]\[(?:Executor\] Run(?:CPU|$)|CPU op\])", "DALI, NVTX ranges of its executors (exec_node_task.cc)"),
+    Pattern(
+        r"^\[DALI\]\[(?:Executor\] Run(?:CPU|$)|CPU op\])", "DALI, NVTX ranges of its executors (exec_node_task.cc)"
+    ),
     Pattern(r"^Iterator::", "TensorFlow, tf.data's iterators on threads of the input pipeline"),
 )
 """Ranges in which a batch is prepared, usually on a separate thread."""
@@ -74,10 +86,12 @@ OS_SLEEPS = (
 
 COMPILING = (
     Pattern(
-        r"\(dynamo_timed\)$|^entire_frame_compile$|^backend_compile$|^_compile\.compile_inner$", "PyTorch, torch/_dynamo/utils.py"
+        r"\(dynamo_timed\)$|^entire_frame_compile$|^backend_compile$|^_compile\.compile_inner$",
+        "PyTorch, torch/_dynamo/utils.py",
     ),
     Pattern(
-        r"^(?:TSL:)?Xla(?:Compile|PassPipeline|EmitLlvmIr|CreateGpuExecutable|AutotunerMeasurement)", "XLA, TSL's profiler ranges"
+        r"^(?:TSL:)?Xla(?:Compile|PassPipeline|EmitLlvmIr|CreateGpuExecutable|AutotunerMeasurement)",
+        "XLA, TSL's profiler ranges",
     ),
     Pattern(r"(?:^|[^a-z])triton[._:]*(?:jit)?[._:]*compile", "Triton, triton.compiler.compile"),
 )
@@ -108,7 +122,8 @@ MODULE_CALLS = (
     Pattern(r"^(?:cu|hip)(?:Module|Library)Unload", "CUDA's driver API and HIP, modules and libraries"),
     Pattern(r"^cuLink(?:Create|Add\w+|Complete)", "CUDA driver API, the linker of PTX"),
     Pattern(
-        r"^(?:cu|hip)(?:ModuleGetFunction|LibraryGetKernel|KernelGetFunction|FuncLoad)", "CUDA's driver API and HIP, lazy loading"
+        r"^(?:cu|hip)(?:ModuleGetFunction|LibraryGetKernel|KernelGetFunction|FuncLoad)",
+        "CUDA's driver API and HIP, lazy loading",
     ),
     Pattern(
         r"^(?:cuda|hip)(?:FuncGetAttributes|FuncSetAttribute|GetFuncBySymbol)|^(?:cu|hip)Func[GS]etAttribute",

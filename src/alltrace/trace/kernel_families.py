@@ -25,7 +25,10 @@ FUSED = "fused"
 OTHER = "other"
 
 FAMILIES: tuple[tuple[str, str], ...] = (
-    (OTHER, r"^(?:void )?(?:thrust|cub|fbgemm_gpu|dali)::|nchwToNhwc|nhwcToNchw|splitKreduce|multi_tensor_apply|[oO]ffsets?Kernel"),
+    (
+        OTHER,
+        r"^(?:void )?(?:thrust|cub|fbgemm_gpu|dali)::|nchwToNhwc|nhwcToNchw|splitKreduce|multi_tensor_apply|[oO]ffsets?Kernel",
+    ),
     (FUSED, r"^triton_(?:poi|per|red|for)_"),
     (
         ATTENTION,
@@ -36,7 +39,10 @@ FAMILIES: tuple[tuple[str, str], ...] = (
     # of a loss; PyTorch's name has a word for it, or a boolean after three types and a size
     (LOG_SOFTMAX, r"LogSoftMax|log_softmax|softmax_warp_\w+<(?:[^,<>]+, ){4}(?:\(bool\)1|true)"),
     (SOFTMAX, r"(?i:softmax)"),
-    (ELEMENTWISE, r"elementwise_kernel|CatArrayBatchedCopy|fused_dropout_kernel|vectorized_gather_kernel|index_elementwise"),
+    (
+        ELEMENTWISE,
+        r"elementwise_kernel|CatArrayBatchedCopy|fused_dropout_kernel|vectorized_gather_kernel|index_elementwise",
+    ),
     (
         REDUCTION,
         r"at::native::(?:(?:\(anonymous namespace\)|\S*)::)?"
@@ -44,7 +50,10 @@ FAMILIES: tuple[tuple[str, str], ...] = (
         r"MIOpenBatchNorm|cudnn::bn_|(?:aiter|vllm|flashinfer)::(?:\w+::)*\w*(?:rms|layer)_?norm|(?i:(?:rms|layer)norm2d)|^_?(?:rms|layer)_?norm|"
         r"(?:max|avg|average|adaptive)_?pool|^_topk_forward|topk_softmax|moe_sum|_moe_reduce|^reduce_segments|^_finalize_matmul",
     ),
-    (CONVOLUTION, r"[a-z]\d*cudnn_|(?:^|[_:\d])[fdw](?:prop|grad)|(?i:conv(?!ert)|winograd)|igemm_|implicit_gemm|fft2d_"),
+    (
+        CONVOLUTION,
+        r"[a-z]\d*cudnn_|(?:^|[_:\d])[fdw](?:prop|grad)|(?i:conv(?!ert)|winograd)|igemm_|implicit_gemm|fft2d_",
+    ),
     (
         GEMM,
         r"(?<!fb)gemm|gemv|nvjet|Cijk_|^triton_(?:mm|bmm|tem_fused\w*_mm)|Gemm|matmul_ogs|_matmul_kernel|^_?matmul_|"

@@ -120,7 +120,9 @@ def read_rules(path: Path) -> KernelRules:
         try:
             UserPattern("it", pattern)
         except UsageError as error:
-            raise InputError(path, found=f"line {number} does not contain a valid regular expression ({error})") from error
+            raise InputError(
+                path, found=f"line {number} does not contain a valid regular expression ({error})"
+            ) from error
         if not pattern or not re.fullmatch(r"[a-z][a-z0-9_-]*", kind):
             raise InputError(path, found=f"line {number} is {line!r}", expected="a class and a regular expression")
         rules.append(KernelRule(pattern, kind))

@@ -18,7 +18,9 @@ _CALLS = {
     "Reduce_scatter Reduce_scatter_block Scan Exscan",
     WAITS: "Wait Waitall Waitany Waitsome Test Testall Testany Testsome Start Startall",
 }
-_NAMES = {kind: np.array([name_id(f"MPI_{call}") for call in calls.split()], np.int64) for kind, calls in _CALLS.items()}
+_NAMES = {
+    kind: np.array([name_id(f"MPI_{call}") for call in calls.split()], np.int64) for kind, calls in _CALLS.items()
+}
 
 
 def is_call(calls: pa.Table, kind: str) -> NDArray[np.bool_]:

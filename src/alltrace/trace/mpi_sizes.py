@@ -91,14 +91,17 @@ def buffer_bytes(
     # Returns bytes sent and bytes received, n values each, 0 where there are none or the size is not known.
     plain = [_PLAIN.get(n, "") for n in name.tolist()]
     whole_sent, whole_received, broadcast = (
-        np.array([p in group for p in plain], np.bool_) for group in (_SENT_AS_COUNTED, _RECEIVED_AS_COUNTED, ("bcast",))
+        np.array([p in group for p in plain], np.bool_)
+        for group in (_SENT_AS_COUNTED, _RECEIVED_AS_COUNTED, ("bcast",))
     )
     out = np.where(sent < 0, 0, np.where(whole_sent, sent, message))
     back = np.where(received < 0, 0, np.where(whole_received, received, message))
     return np.maximum(out, 0), np.maximum(np.where(broadcast & (sent >= 0), 0, back), 0)
 
 
-def message_of_buffers(name: NDArray[np.int64], sent: NDArray[np.int64], received: NDArray[np.int64]) -> NDArray[np.int64]:
+def message_of_buffers(
+    name: NDArray[np.int64], sent: NDArray[np.int64], received: NDArray[np.int64]
+) -> NDArray[np.int64]:
     """The sizes of messages from what `buffer_bytes` returns, and what else counts MPI's arguments; -1 is unknown."""
     plain = [_PLAIN.get(n, "") for n in name.tolist()]
     parts = np.array([p in _SENT_AS_COUNTED and p not in _RECEIVED_AS_COUNTED for p in plain], np.bool_)
@@ -117,7 +120,9 @@ def _times(count: Count, ranks: NDArray[np.int64], place: NDArray[np.int64]) -> 
     above = np.where(place < 0, 0, ranks - 1 - place)
     below = np.where(ranks < 0, 0, place)
     own = np.where((ranks < 0) | (place < 0), 0, 1)
-    return {"ranks above": above, "own and above": above + own, "ranks below": below, "own and below": below + own}[count]
+    return {"ranks above": above, "own and above": above + own, "ranks below": below, "own and below": below + own}[
+        count
+    ]
 
 
 def _divided(counted: NDArray[np.int64], times: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -29,7 +29,9 @@ class NestingSweep:
         self._row = 0
         self._frontier = np.zeros((4, 0), np.int64)
         self._state = np.zeros(2, np.int64)
-        self.crosses = np.zeros(0, np.bool_)  # whether each of the last ranges begins in an earlier one and ends after it
+        self.crosses = np.zeros(
+            0, np.bool_
+        )  # whether each of the last ranges begins in an earlier one and ends after it
 
     def step(self, wanted: NDArray[np.bool_], tracks: Int64, starts: Int64, ends: Int64) -> tuple[Int64, Int64]:
         """The next n ranges."""

@@ -75,7 +75,9 @@ class Option(NamedTuple):
             about["action"] = "store_true"
         else:
             about.update(metavar=self.metavar, choices=self.choices, nargs=self.nargs)
-            about.update({"action": "append"} if self.type is list else {"type": self.from_text if self.expected else self.type})
+            about.update(
+                {"action": "append"} if self.type is list else {"type": self.from_text if self.expected else self.type}
+            )
         parser.add_argument(*(self.flags or (self.flag,)), **{**about, **changes})
 
     @property
@@ -115,7 +117,13 @@ class Option(NamedTuple):
             return [f"{self.flag}={one}" for one in value]
         if value is None or value is False:
             return []
-        text = f"{value:g}" if isinstance(value, float) else ":".join(map(str, value)) if isinstance(value, tuple) else str(value)
+        text = (
+            f"{value:g}"
+            if isinstance(value, float)
+            else ":".join(map(str, value))
+            if isinstance(value, tuple)
+            else str(value)
+        )
         return [self.flag] if value is True else [self.flag, text]
 
     def facts(self) -> dict[str, Any]:
@@ -177,7 +185,9 @@ def seconds(name: str, default: float | None, about: str, **further: Any) -> Opt
     """An option that is a number of seconds above 0."""
     about = about if default is None else f"{about}; default: {default:g}"
     expected = "a number of seconds greater than 0"
-    return Option(name, float, default, about, expected=expected, pattern=_SECONDS, parse=_seconds, metavar="SECONDS", **further)
+    return Option(
+        name, float, default, about, expected=expected, pattern=_SECONDS, parse=_seconds, metavar="SECONDS", **further
+    )
 
 
 def _seconds(text: str) -> float | None:

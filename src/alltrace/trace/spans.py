@@ -49,7 +49,9 @@ def parse_window(text: str | None) -> Span | None:
     """The time that `--window` names, ns; None for None. Raises `UsageError`: the text names no time."""
     window = None if text is None or ":" not in text else _span(text)
     if text is not None and window is None:
-        raise UsageError(f"--window is {text!r}; expected a start and a later end in ns such as 1000:5000, 1000: or :5000")
+        raise UsageError(
+            f"--window is {text!r}; expected a start and a later end in ns such as 1000:5000, 1000: or :5000"
+        )
     return window
 
 
@@ -58,7 +60,9 @@ def rank_spans(text: str, others: str = "") -> list[Span]:
     # `text`: what `--ranks` names. `others`: what else the option takes, for the message. Raises `UsageError`: it is
     # not a list of ranks.
     parsed = [_span(part) if ":" not in part else None for part in text.split(",")]
-    spans = [s for s in parsed if s is not None and s.first is not None and s.end is not None and s.end <= 1_000_000_000]
+    spans = [
+        s for s in parsed if s is not None and s.first is not None and s.end is not None and s.end <= 1_000_000_000
+    ]
     if len(spans) < len(parsed):
         raise UsageError(f"--ranks is {text!r}; expected numbers and spans {RANKS_WORDS}{others}")
     return spans

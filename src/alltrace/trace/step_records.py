@@ -126,7 +126,10 @@ def _steps(ring: bytes, first: int, end: int, slots: int) -> dict[tuple[int, int
     for number in range(first, end):
         at = number % slots * RECORD_BYTES
         record = ring[at : at + RECORD_BYTES]
-        if len(record) < RECORD_BYTES or zlib.crc32(record[:_CHECKED_BYTES]) != _CHECK.unpack_from(record, _CHECKED_BYTES)[0]:
+        if (
+            len(record) < RECORD_BYTES
+            or zlib.crc32(record[:_CHECKED_BYTES]) != _CHECK.unpack_from(record, _CHECKED_BYTES)[0]
+        ):
             continue
         step, begin_ns, total_us, *rest = _RECORD.unpack_from(record)
         steps[begin_ns, step] = Step(step, begin_ns, total_us, tuple(rest[:PHASES]), *rest[PHASES:])

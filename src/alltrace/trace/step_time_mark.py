@@ -6,7 +6,9 @@ import re
 from typing import NamedTuple
 
 PREFIX = "alltrace: "
-_MARK = re.compile(r"alltrace: ([0-9]{1,9}) steps before the window took ([0-9]{1,18}) ns each, within ([0-9]{1,18}) ns")
+_MARK = re.compile(
+    r"alltrace: ([0-9]{1,9}) steps before the window took ([0-9]{1,18}) ns each, within ([0-9]{1,18}) ns"
+)
 
 
 class StepTimeMark(NamedTuple):

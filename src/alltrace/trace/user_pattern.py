@@ -21,7 +21,13 @@ class UserPattern:
         import pyarrow as pa
 
         self._text, self._named = text, _without_unnamed_groups(text)
-        why = f"it is longer than {LONGEST} characters" if len(text) > LONGEST else "" if encodable(text) else "it is not text"
+        why = (
+            f"it is longer than {LONGEST} characters"
+            if len(text) > LONGEST
+            else ""
+            if encodable(text)
+            else "it is not text"
+        )
         try:
             if not why:
                 self.matches([""])
@@ -45,7 +51,9 @@ class UserPattern:
         try:
             texts_of_groups: list[dict[str, str] | None] = pc.extract_regex(_array(texts), self._named).to_pylist()
         except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
-            raise UsageError(f"the regular expression {self._text!r} cannot be used ({error}); name its groups apart") from error
+            raise UsageError(
+                f"the regular expression {self._text!r} cannot be used ({error}); name its groups apart"
+            ) from error
         return texts_of_groups
 
     @property

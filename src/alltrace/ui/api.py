@@ -120,7 +120,9 @@ def _fine(session: Session, values: RequestValues, token: Token) -> Any:
 
     view, ranks = session.view, values.ranks() or []
     with view.prefetcher.paused():
-        heat = fine_heat(view, values.text("metric"), values.number("level"), values.number("index", least=0), ranks, token)
+        heat = fine_heat(
+            view, values.text("metric"), values.number("level"), values.number("index", least=0), ranks, token
+        )
     return Response(heat.astype("<u2").tobytes(), media_type=_BINARY, headers={"x-alltrace-bins": str(heat.shape[1])})
 
 
@@ -183,7 +185,9 @@ def _window(session: Session, values: RequestValues, token: Token) -> Any:
     from alltrace.tiles.window import summary
 
     view = session.view
-    totals = summary(view.events, _chosen(session, values), values.number("start"), values.number("end"), token, gpus=view.gpus)
+    totals = summary(
+        view.events, _chosen(session, values), values.number("start"), values.number("end"), token, gpus=view.gpus
+    )
     return plain(totals)
 
 
@@ -264,7 +268,9 @@ def _diff(other: Session, session: Session, values: RequestValues, token: Token)
     what, ranks = values.maybe("what"), values.ranks()
     chosen({"what": what})
     known = None if ranks is None else tuple(ranks)
-    question = Question("diff", {"what": what}, known, values.maybe("steps", 50), values.flag("skip_warmup"), session.jobs)
+    question = Question(
+        "diff", {"what": what}, known, values.maybe("steps", 50), values.flag("skip_warmup"), session.jobs
+    )
     with alone(_one_recipe, token):
         differences = comparison(session, other, question, token)
     return plain_answer(differences)

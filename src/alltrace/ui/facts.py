@@ -48,7 +48,10 @@ def run_facts(session: Session, shown: Shown) -> dict[str, Any]:
             for c in run.manifest.clocks
         ],
         "missing_ranks": list(run.manifest.missing_ranks),
-        "notes": [*run.manifest.notes, *notes_on_damage(run, run.ranks, dict.fromkeys(EVENT_TABLES, ()), aligned=False)],
+        "notes": [
+            *run.manifest.notes,
+            *notes_on_damage(run, run.ranks, dict.fromkeys(EVENT_TABLES, ()), aligned=False),
+        ],
         "origin_ns": run.origin_ns,
         "history": None if session.history is None else session.history.name,
         "kernel_reports": [] if session.kernels is None else session.kernels.names,
@@ -126,7 +129,9 @@ def _findings(session: Session, advance: Callable[[int], None]) -> dict[str, Any
     cards = []
     for card, row in zip(diagnosis.cards, result.table.to_pylist(), strict=True):
         place = places.of(card.kind, card.ranks, row["where"])
-        if place is not None and place.event is None:  # nothing of it can be pointed at, so the sentence says what to look for
+        if (
+            place is not None and place.event is None
+        ):  # nothing of it can be pointed at, so the sentence says what to look for
             place = place._replace(says=f"{card.what}: {place.says}")
         parts = {"proof": card.proof, "place": place, "step_times": card.step_times}
         cards.append(card._asdict() | {name: None if part is None else part._asdict() for name, part in parts.items()})
@@ -144,7 +149,8 @@ def _job_time(session: Session, advance: Callable[[int], None]) -> dict[str, Any
     answer = stage_answer(session, Question("breakdown", jobs=session.jobs), progress=advance)
     names = [c.name for c in answer.columns if c.name.endswith("_ns") and c.name != "span_ns"]
     classes = [
-        {"name": name.removesuffix("_ns").replace("_", " "), "ns": pc.sum(answer.table.column(name)).as_py() or 0} for name in names
+        {"name": name.removesuffix("_ns").replace("_", " "), "ns": pc.sum(answer.table.column(name)).as_py() or 0}
+        for name in names
     ]
     times: dict[str, Any] = plain({"classes": classes, "devices": answer.table.num_rows, "notes": list(answer.notes)})
     return times
@@ -176,7 +182,11 @@ def tables() -> dict[str, list[str]]:
     from alltrace.run.sql_views import with_duration
     from alltrace.trace.schema import TABLES
 
-    return {name: ["rank", "host", *(c.name for c in with_duration(table))] for name, table in TABLES.items() if name != "names"}
+    return {
+        name: ["rank", "host", *(c.name for c in with_duration(table))]
+        for name, table in TABLES.items()
+        if name != "names"
+    }
 
 
 def recipes() -> list[dict[str, Any]]:

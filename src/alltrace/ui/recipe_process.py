@@ -42,7 +42,9 @@ class Question:
         return {"ranks": self.ranks, "steps": self.steps, "skip_warmup": self.skip_warmup, "jobs": self.jobs}
 
 
-def answer(session: Session, question: Question, token: Token = WANTED, progress: Callable[[int], None] | None = None) -> Answer:
+def answer(
+    session: Session, question: Question, token: Token = WANTED, progress: Callable[[int], None] | None = None
+) -> Answer:
     """The answer to a question."""
     # `session`: the run. `token`: checked while a separate process works: whether the answer is still needed; otherwise
     # the process is ended. Raises `UsageError`: the recipe, option, rank or step does not exist. Raises
@@ -83,7 +85,11 @@ def comparison(first: Session, second: Session, question: Question, token: Token
 
 
 def _asked(
-    function: _Function, sessions: list[Session], question: Question, token: Token, progress: Callable[[int], None] | None = None
+    function: _Function,
+    sessions: list[Session],
+    question: Question,
+    token: Token,
+    progress: Callable[[int], None] | None = None,
 ) -> Answer:
     """The function of the sessions' runs, in a separate process if they are large and complete."""
     rows = sum(sum(r.rows.values()) for s in sessions for r in s.run.ranks)

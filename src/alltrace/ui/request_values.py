@@ -66,7 +66,11 @@ class RequestValues:
     def texts(self, name: str) -> list[str]:
         """A list of 10,000 texts at most. Raises `UsageError`: it is something else."""
         value = self._values.get(name)
-        if not isinstance(value, list) or len(value) > 10_000 or not all(isinstance(v, str) and len(v) < 1000 for v in value):
+        if (
+            not isinstance(value, list)
+            or len(value) > 10_000
+            or not all(isinstance(v, str) and len(v) < 1000 for v in value)
+        ):
             raise UsageError(f"{name} is {_shown(value)}; expected a list of texts")
         return value
 

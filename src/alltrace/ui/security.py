@@ -200,13 +200,24 @@ class Guard:
         headers = request.headers
         host = headers.get("host", "").lower()
         if not host_allowed(host, self._host, self._port):
-            return JSONResponse({"error": "this server does not answer to that name; open the address that was printed"}, 421)
+            return JSONResponse(
+                {"error": "this server does not answer to that name; open the address that was printed"}, 421
+            )
         to_page = self._page and request.url.path == "/" and request.method == "GET"
-        opens_page = to_page and headers.get("sec-fetch-mode", "") == "navigate" and headers.get("sec-fetch-dest", "") == "document"
+        opens_page = (
+            to_page
+            and headers.get("sec-fetch-mode", "") == "navigate"
+            and headers.get("sec-fetch-dest", "") == "document"
+        )
         same_site = headers.get("sec-fetch-site", "none") in ("none", "same-origin")
         if headers.get("origin", f"http://{host}").lower() != f"http://{host}" or not (same_site or opens_page):
-            return JSONResponse({"error": "the request is from a page of another origin, which may not read this server"}, 403)
-        if request.method == "POST" and headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+            return JSONResponse(
+                {"error": "the request is from a page of another origin, which may not read this server"}, 403
+            )
+        if (
+            request.method == "POST"
+            and headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json"
+        ):
             return JSONResponse({"error": "the request is not JSON; expected the content type application/json"}, 400)
         return None
 

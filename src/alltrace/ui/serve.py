@@ -66,7 +66,9 @@ def serve(
 
             # a browser's arguments can be read by all users of the machine
             webbrowser.open(redirect_page(address, Path(scratch)).as_uri())
-        config = uvicorn.Config(app, log_level="critical", access_log=False, server_header=False, timeout_graceful_shutdown=1)
+        config = uvicorn.Config(
+            app, log_level="critical", access_log=False, server_header=False, timeout_graceful_shutdown=1
+        )
         try:
             uvicorn.Server(config).run(sockets=[listening])
         finally:

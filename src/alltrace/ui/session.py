@@ -119,7 +119,9 @@ class Session:
             self._error = f"memory ran out while {doing}; give fewer --jobs, or more memory"
         finally:
             if not self._whole and self._error is None:  # the page would wait forever
-                self._error = f"an internal error of alltrace while {doing}; please report it with the message in its terminal"
+                self._error = (
+                    f"an internal error of alltrace while {doing}; please report it with the message in its terminal"
+                )
             self._ready.set()
 
     def _aligned(self) -> tuple[Run, Aligned]:
@@ -236,4 +238,8 @@ def understandable(session: Session, error: AlltraceError | OSError) -> Alltrace
             session.check_there()
         except GoneError as gone:
             return gone
-    return error if isinstance(error, AlltraceError) else AlltraceError(f"a file cannot be read: {error.strerror or error}")
+    return (
+        error
+        if isinstance(error, AlltraceError)
+        else AlltraceError(f"a file cannot be read: {error.strerror or error}")
+    )

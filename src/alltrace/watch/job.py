@@ -86,7 +86,9 @@ def _shares(ranks: dict[int, RankSteps]) -> dict[str, float]:
     for rank in ranks.values():
         for step in rank.steps[-_STEPS:]:
             total += step.total_us
-            for phase, us in zip((*rank.phases, CPU_WAIT), (*step.phases_us[: len(rank.phases)], step.cpu_wait_us), strict=True):
+            for phase, us in zip(
+                (*rank.phases, CPU_WAIT), (*step.phases_us[: len(rank.phases)], step.cpu_wait_us), strict=True
+            ):
                 sums[phase] = sums.get(phase, 0.0) + us
     if not total:
         return {}
@@ -120,7 +122,9 @@ def _slow(ranks: dict[int, RankSteps]) -> tuple[Finding, ...]:
 def _stopped(ranks: dict[int, RankSteps], silent_s: dict[int, float], step_s: float) -> tuple[int, ...]:
     """The ranks that stopped: half of the ranks wait for longer than two steps, and these write nothing or do not wait."""
     least_ns = 2e9 * step_s
-    waiting = {n for n, rank in ranks.items() if rank.phase in rank.waits and rank.written_ns - rank.since_ns > least_ns}
+    waiting = {
+        n for n, rank in ranks.items() if rank.phase in rank.waits and rank.written_ns - rank.since_ns > least_ns
+    }
     if not ranks or 2 * len(waiting) < len(ranks):
         return ()
     late_s = BLOCK_S + min(max(step_s, _LEAST_LATE_S), _MOST_LATE_S)

@@ -47,7 +47,10 @@ def samples_of(state: State) -> Iterator[Sample]:
         place = state.places[rank]
         labels = {**job, "rank": str(rank), "host": place.host, "phase": place.phase}
         yield Sample(
-            "alltrace_stopped_rank_silent_seconds", "For how long a stopped rank wrote nothing.", labels, state.silent_s[rank]
+            "alltrace_stopped_rank_silent_seconds",
+            "For how long a stopped rank wrote nothing.",
+            labels,
+            state.silent_s[rank],
         )
 
 
@@ -89,7 +92,11 @@ def push(state: State, url: str) -> None:
         for sample in samples_of(state)
     ]
     resource = {"attributes": [{"key": "service.name", "value": {"stringValue": "alltrace"}}]}
-    body = {"resourceMetrics": [{"resource": resource, "scopeMetrics": [{"scope": {"name": "alltrace"}, "metrics": metrics}]}]}
+    body = {
+        "resourceMetrics": [
+            {"resource": resource, "scopeMetrics": [{"scope": {"name": "alltrace"}, "metrics": metrics}]}
+        ]
+    }
     post_json(f"{url.rstrip('/')}/v1/metrics", body)
 
 

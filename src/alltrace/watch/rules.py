@@ -82,7 +82,12 @@ def _rule(path: Path, number: int, table: Any) -> Rule:
     name, command, webhook, capture = (table.get(key) for key in ("name", "command", "webhook", "capture"))
     command = [] if command is None else [command] if isinstance(command, str) else command
     texts = isinstance(name or "", str) and isinstance(webhook or "", str) and isinstance(command, list)
-    if not texts or not all(isinstance(word, str) for word in command) or type(capture or 0) is not int or (capture or 0) < 0:
+    if (
+        not texts
+        or not all(isinstance(word, str) for word in command)
+        or type(capture or 0) is not int
+        or (capture or 0) < 0
+    ):
         raise InputError(path, found=f"rule {number} has a value of a wrong type", expected=_EXPECTED)
     bound = float(words["value"]) * {"ms": 0.001, "s": 1.0, "%": 0.01}[words["unit"]]
     address = check_url(webhook) if webhook else ""
@@ -93,7 +98,9 @@ def _rule(path: Path, number: int, table: Any) -> Rule:
 class Alerts:
     """Fires each cause once, as long as it lasts."""
 
-    def __init__(self, rules: list[Rule], minimum_s: float, capture: Callable[[int], None], say: Callable[[str], None]) -> None:
+    def __init__(
+        self, rules: list[Rule], minimum_s: float, capture: Callable[[int], None], say: Callable[[str], None]
+    ) -> None:
         self._rules, self._minimum_s, self._capture, self._say = rules, minimum_s, capture, say
         self._held: dict[tuple[str, int | None], float] = {}  # of each cause: when it held last
         self._captured_at: float | None = None

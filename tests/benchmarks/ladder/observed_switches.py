@@ -47,7 +47,9 @@ def product_type(settings):
     """The type of what the first linear layer of a block gives, and how exact products in fp32 are."""
     made = Training(settings, "cpu")
     seen = []
-    made.model.blocks[0].projections.register_forward_hook(lambda _module, _inputs, output: seen.append(str(output.dtype)))
+    made.model.blocks[0].projections.register_forward_hook(
+        lambda _module, _inputs, output: seen.append(str(output.dtype))
+    )
     made.step(*batches.host_batch(settings.model, made.size))
     return [*seen, torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32]
 

@@ -108,7 +108,9 @@ def test_a_program_that_is_no_python_is_refused(double):
 
 
 def test_a_python_without_pytorch_is_refused(double):
-    done = ladder("--python", double("", probe="#!/bin/sh\necho \"ModuleNotFoundError: No module named 'torch'\" >&2\nexit 1"))
+    done = ladder(
+        "--python", double("", probe="#!/bin/sh\necho \"ModuleNotFoundError: No module named 'torch'\" >&2\nexit 1")
+    )
     assert (done.returncode, done.stdout) == (2, "")
     assert "cannot import torch (ModuleNotFoundError: No module named 'torch'); name one that can" in done.stderr
 
@@ -157,11 +159,24 @@ def test_causes_are_timed_recorded_and_asked_about_on_the_cpu(tmp_path):
     python = find_torch()
     if python is None:
         pytest.skip("no PyTorch: set ALLTRACE_TORCH_PYTHON")
-    arguments = ["--only", "host-sleep", "--only", "shared-gpu", "--steps", "3", "--rounds", "1", "--keep", str(tmp_path)]
+    arguments = [
+        "--only",
+        "host-sleep",
+        "--only",
+        "shared-gpu",
+        "--steps",
+        "3",
+        "--rounds",
+        "1",
+        "--keep",
+        str(tmp_path),
+    ]
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
     done = ladder("--python", python, *arguments, env=environment)
     assert done.returncode == 0, done.stderr[-2000:]
-    rows = [[c.strip() for c in line.strip("|").split("|")] for line in done.stdout.splitlines() if line.startswith("| ")][1:]
+    rows = [
+        [c.strip() for c in line.strip("|").split("|")] for line in done.stdout.splitlines() if line.startswith("| ")
+    ][1:]
     assert [(row[0], row[1], row[5], row[-1]) for row in rows] == [
         ("host-sleep", "sleep_ms: 50 to 0", "torch", "needs a GPU"),
         ("shared-gpu", "neighbour: True to False", "torch", "needs a GPU"),

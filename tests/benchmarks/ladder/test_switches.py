@@ -28,13 +28,20 @@ def torch_python():
 
 @pytest.fixture(scope="module")
 def environment():
-    return {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}", "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    return {
+        **os.environ,
+        "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}",
+        "OMP_NUM_THREADS": "1",
+        "CUDA_VISIBLE_DEVICES": "",
+    }
 
 
 @pytest.fixture(scope="module")
 def observed(torch_python, environment):
     script = str(Path(__file__).with_name("observed_switches.py"))
-    done = subprocess.run([torch_python, script], capture_output=True, text=True, env=environment, timeout=600, check=False)
+    done = subprocess.run(
+        [torch_python, script], capture_output=True, text=True, env=environment, timeout=600, check=False
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout.splitlines()[-1])
 

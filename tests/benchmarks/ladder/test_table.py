@@ -33,7 +33,9 @@ def says(*findings, steps=None):
 
 
 def test_a_row_sets_what_was_gained_beside_what_was_found():
-    (row,) = lines_of(page({"torch": says(Finding("sync", 0.4), Finding("idle-gap", 0.1), steps=StepTimes(3, 25e6, 24e6))}))
+    (row,) = lines_of(
+        page({"torch": says(Finding("sync", 0.4), Finding("idle-gap", 0.1), steps=StepTimes(3, 25e6, 24e6))})
+    )
     assert row == {
         "cause": "sync-each-step",
         "switch": "reads: True to False",

@@ -96,7 +96,10 @@ def test_each_start_of_a_persistent_message_is_one(tmp_path):
             call("MPI_Start", 10 + shift, 11 + shift, None, requests=[3]),
             call("MPI_Startall", 40, 41, None, requests=[3, 8]),
         ]
-        ends = [call("MPI_Wait", 20, 30 + shift, None, requests=[3]), call("MPI_Waitall", 50, 60, None, requests=[8, 3])]
+        ends = [
+            call("MPI_Wait", 20, 30 + shift, None, requests=[3]),
+            call("MPI_Waitall", 50, 60, None, requests=[8, 3]),
+        ]
         return [call(setup, 0, 1, peer=1 - shift // 5, tag=1, requests=[3]), starts[0], ends[0], starts[1], ends[1]]
 
     found = truth(tmp_path, [mine("MPI_Recv_init", 0), mine("MPI_Send_init", 5)])

@@ -48,4 +48,6 @@ def test_a_packed_recording_is_the_same_without_hosts(tmp_path):
     again = tmp_path / "again.tar.xz"
     pack(tmp_path / "first", gain, again)
     assert unpack(again, tmp_path / "second") == gain
-    assert sorted(f.name for f in (tmp_path / "second").iterdir()) == sorted(f.name for f in (tmp_path / "first").iterdir())
+    assert sorted(f.name for f in (tmp_path / "second").iterdir()) == sorted(
+        f.name for f in (tmp_path / "first").iterdir()
+    )

@@ -49,7 +49,9 @@ def test_causes_hide_each_other_if_removing_both_gains_more_than_removing_each(a
 @pytest.mark.parametrize(("batch_steps", "traced"), [(0.5, False), (1.5, True)])
 def test_a_loader_that_is_faster_than_the_steps_leaves_no_trace(batch_steps, traced):
     program = even_program(loss_item_every=1, loader_workers=2)
-    step_ns = gains_of(replace(program, causes=(Cause("straggler", "", (2,), 1.0, EVERY),) * 2)).judged_ns / len(program.judged)
+    step_ns = gains_of(replace(program, causes=(Cause("straggler", "", (2,), 1.0, EVERY),) * 2)).judged_ns / len(
+        program.judged
+    )
     loader = Cause("data-stall", "slow workers", (1,), batch_steps * step_ns, EVERY)
     assert leaves_a_trace(replace(program, causes=(loader,)), 0) == traced
 

@@ -131,7 +131,9 @@ def test_what_a_late_host_does_is_recorded_as_a_range_and_as_calls_of_the_system
     cause = Cause(LATE, "checkpoint: save_checkpoint", (2,), 5e6, frozenset([3]))
     ranks = Lowered(replace(program, causes=(cause,))).execute(record=True).recorded
     for rank, recorded in enumerate(ranks):
-        assert [text for _, _, text, *_ in recorded.ranges if text == "save_checkpoint"] == ["save_checkpoint"] * (rank == 2)
+        assert [text for _, _, text, *_ in recorded.ranges if text == "save_checkpoint"] == ["save_checkpoint"] * (
+            rank == 2
+        )
         assert [end - begin for begin, end, name, _ in recorded.osrt if name == "write"] == [4_000_000] * (rank == 2)
 
 

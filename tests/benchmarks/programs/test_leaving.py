@@ -73,6 +73,8 @@ def test_the_root_of_a_reduction_waits_for_all_and_the_others_for_nobody():
 def test_the_same_program_scatters_in_the_same_way_with_and_without_a_cause():
     program = replace(plant(10, "straggler"), scatter=1.0)
     index = next(i for i, c in enumerate(program.communicators) if len(c.ranks) > 1)
-    first, second = (Scatter(Lowered(p), 1.0).delays_ns(index, 2, 100_000) for p in (program, replace(program, causes=())))
+    first, second = (
+        Scatter(Lowered(p), 1.0).delays_ns(index, 2, 100_000) for p in (program, replace(program, causes=()))
+    )
     assert first == second
     assert len(set(first.values())) > 1

@@ -16,7 +16,12 @@ from benchmarks.programs.nsys_file import events_of
 from benchmarks.programs.training import Lowered
 
 SEEDS = (3, 4, 7, 10, 12, 21, 22)
-SMALL = dict.fromkeys(KINDS, 10) | {"slow-communicator": 3, "low-bandwidth": 3, "recompilation": 7, "exposed-communication": 9}
+SMALL = dict.fromkeys(KINDS, 10) | {
+    "slow-communicator": 3,
+    "low-bandwidth": 3,
+    "recompilation": 7,
+    "exposed-communication": 9,
+}
 """For each kind a seed of a program of few ranks in which it costs a few per cent or more."""
 
 GROWING = [k for k in KINDS if k not in ("exposed-communication", "serialized-communication")]
@@ -134,7 +139,10 @@ def test_the_judged_time_is_that_of_steps_without_warm_up_and_checkpoint():
     program = replace(plant(10, "none"), steps=8, warmup=2, checkpoint=4)
     program = replace(program, view=replace(program.view, late=((0, 2.4),)))
     assert program.judged == (3, 6, 7)
-    ends = [{step: 100 * step * step for step in range(8)}, {step: 100 * step * step - 7 * (step == 3) for step in range(8)}]
+    ends = [
+        {step: 100 * step * step for step in range(8)},
+        {step: 100 * step * step - 7 * (step == 3) for step in range(8)},
+    ]
     assert judged_ns(program, Timeline(ends, None)) == 100 * (9 - 4 + 36 - 25 + 49 - 36)
 
 

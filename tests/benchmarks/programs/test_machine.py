@@ -97,7 +97,9 @@ def test_a_stalled_device_is_idle_though_work_is_queued():
 
 
 def test_a_graph_runs_its_kernels_in_one_launch():
-    found = execute([[(GRAPH, 7, ((3, 10_000, 1.0), (4, 20_000, 1.0)), None, 1_000, 5_000)]], [], record=True).recorded[0]
+    found = execute([[(GRAPH, 7, ((3, 10_000, 1.0), (4, 20_000, 1.0)), None, 1_000, 5_000)]], [], record=True).recorded[
+        0
+    ]
     assert [k[3] for k in found.kernels] == [3, 4]
     assert [k[7] for k in found.kernels] == [1, 2]
     assert found.graphs[0][:2] == (found.kernels[0][0], found.kernels[1][1])

@@ -177,11 +177,15 @@ def test_a_rank_that_is_captured_late_and_one_without_a_report(tmp_path):
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("nccl", ["json", "binary"])
 def test_payloads_tell_the_communicator_and_the_size(nccl, tmp_path):
-    program = next(p for p in (plant(seed, "none") for seed in range(400)) if p.communicators and not p.mpi and p.grid.tp > 1)
+    program = next(
+        p for p in (plant(seed, "none") for seed in range(400)) if p.communicators and not p.mpi and p.grid.tp > 1
+    )
     program = replace(program, view=replace(program.view, nccl=nccl, late=()))
     _, _, run = imported(program, tmp_path)
     found = (
-        run.connect().execute("SELECT DISTINCT payload FROM ranges WHERE name = 'ncclAllReduce' AND payload IS NOT NULL").fetchall()
+        run.connect()
+        .execute("SELECT DISTINCT payload FROM ranges WHERE name = 'ncclAllReduce' AND payload IS NOT NULL")
+        .fetchall()
     )
     told = {(p["NCCL communicator ID"], p["Message size [bytes]"]) for p in (json.loads(text) for (text,) in found)}
     wanted = {c.identifier for c in program.communicators if c.role in ("tp", "dp", "norm")}

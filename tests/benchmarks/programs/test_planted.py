@@ -42,7 +42,15 @@ def test_an_operation_of_which_one_member_is_recorded_is_no_instance():
 
 def test_a_window_has_an_end_and_what_was_dropped_is_not_in_it():
     window = Window(100, 200, ((120, 130),))
-    assert [window.keeps(t) for t in (99, 100, 119, 120, 130, 199, 200)] == [False, True, True, False, True, True, False]
+    assert [window.keeps(t) for t in (99, 100, 119, 120, 130, 199, 200)] == [
+        False,
+        True,
+        True,
+        False,
+        True,
+        True,
+        False,
+    ]
     assert window.contains(125)
 
 
@@ -62,7 +70,9 @@ def test_every_kernel_of_nccl_in_the_reports_is_a_member(layout, tmp_path):
     members = [m for instance in truth.instances.values() for m in instance]
     assert len(members) == len(set(members)) == len(truth.numbers)
     sizes = {frozenset(m[0] for m in i) for i in truth.instances.values()}
-    assert sizes == {frozenset(c.ranks) for c in program.communicators if (program.communicators.index(c), 0) in truth.instances}
+    assert sizes == {
+        frozenset(c.ranks) for c in program.communicators if (program.communicators.index(c), 0) in truth.instances
+    }
 
 
 def test_devices_of_a_process_are_in_one_report_with_a_thread_each(tmp_path):
@@ -76,7 +86,9 @@ def test_devices_of_a_process_are_in_one_report_with_a_thread_each(tmp_path):
     )
     assert [row[0] for row in launches] == [0, 1, 2, 3]
     assert all(threads == 2 for *_, threads, _ in launches)  # forward and backward
-    kernels, distinct = query(report.path, "SELECT count(*), count(DISTINCT correlationId) FROM CUPTI_ACTIVITY_KIND_KERNEL")[0]
+    kernels, distinct = query(
+        report.path, "SELECT count(*), count(DISTINCT correlationId) FROM CUPTI_ACTIVITY_KIND_KERNEL"
+    )[0]
     assert kernels == distinct == sum(row[1] for row in launches)
     alone = replace(program, view=replace(program.view, devices=1))
     assert len(write_program(alone, tmp_path / "alone")[0].instances) == len(truth.instances)

@@ -44,7 +44,10 @@ def test_a_finding_that_is_right_in_all():
         ((finding(),), {"onset within 2 steps"}),
         ((finding(since_step=10, share=0.12),), {"loss within 15 %"}),
         ((finding(since_step=14, share=None),), {"loss within 15 %"}),
-        ((finding("jitter"),), {"first finding", "any finding", "culprits", "onset within 2 steps", "loss within 15 %"}),
+        (
+            (finding("jitter"),),
+            {"first finding", "any finding", "culprits", "onset within 2 steps", "loss within 15 %"},
+        ),
         ((), {"first finding", "any finding", "culprits", "onset within 2 steps", "loss within 15 %"}),
     ],
 )

@@ -22,7 +22,13 @@ VERDICT = "Rank 1 is slow. Rank 1's kernels and rank 3's loader hide each other:
 
 def finding(kind, ranks, share=0.05, **evidence):
     lost_ns = None if share is None else 2_000 * share  # the reports' judged time is not the program's
-    return {"kind": kind, "lost_share": share, "lost_ns": lost_ns, "ranks": ranks, "evidence": {"together_ns": None} | evidence}
+    return {
+        "kind": kind,
+        "lost_share": share,
+        "lost_ns": lost_ns,
+        "ranks": ranks,
+        "evidence": {"together_ns": None} | evidence,
+    }
 
 
 def judged(*findings, causes=(STRAGGLER, LOADER), gains=GAINS, verdict=""):
@@ -46,7 +52,10 @@ def test_both_are_named_and_said_together():
         ([finding("straggler", [1]), finding("data-stall", [2], None)], {RIGHT, NAMED}),
         ([finding("straggler", [1])], set()),
         ([finding("straggler", [1])] * 4 + [finding("data-stall", [3])], set()),
-        ([finding("straggler", [2], together_ns=240), finding("data-stall", [3], together_ns=240)], {RIGHT, NAMED, JOINT}),
+        (
+            [finding("straggler", [2], together_ns=240), finding("data-stall", [3], together_ns=240)],
+            {RIGHT, NAMED, JOINT},
+        ),
         ([finding("straggler", [2], together_ns=300), finding("data-stall", [3], together_ns=300)], {RIGHT, NAMED}),
         ([finding("sync", [1], together_ns=240), finding("data-stall", [3], together_ns=240)], set()),
         ([finding("data-stall", [3], 0.0, together_ns=240)], set()),

@@ -105,7 +105,11 @@ def test_a_card_on_what_the_program_loses_by_itself_is_no_second_card_of_a_late_
 def test_a_healthy_program_has_no_finding_that_costs_less_than_half_of_its_severity():
     program = even_program("experts")
     truth = Truth(1_000, (), 0.0, {}, {"sync": 0.05})
-    findings = [finding("sync", 0.06, severity="high"), finding("imbalance", 0.04, severity="medium"), finding("jitter", 0.01)]
+    findings = [
+        finding("sync", 0.06, severity="high"),
+        finding("imbalance", 0.04, severity="medium"),
+        finding("jitter", 0.01),
+    ]
     assert judge_uneven(1, TWIN, program, truth, findings, 0.01).alarms == ["imbalance"]
 
 

@@ -15,13 +15,20 @@ def test_the_default_is_what_profilers_record():
     assert draw(10, "straggler", ideal=True) == as_ideal(program) == as_ideal(as_recorded(program, 10))
     recorded, ideal = as_recorded(program, 10), as_ideal(program)
     assert (recorded.scatter, recorded.view.streams_differ, recorded.view.protocols_differ) == (1.0, True, True)
-    assert (ideal.scatter, ideal.view.streams_differ, ideal.view.protocols_differ, ideal.view.nccl) == (0.0, False, False, "json")
+    assert (ideal.scatter, ideal.view.streams_differ, ideal.view.protocols_differ, ideal.view.nccl) == (
+        0.0,
+        False,
+        False,
+        "json",
+    )
     assert replace(recorded, view=ideal.view, scatter=0.0) == ideal  # the program itself is the same
 
 
 def test_what_reports_tell_is_mixed_as_in_real_jobs():
     program = plant(10, "none")
-    program = replace(program, grid=replace(program.grid, hosts=1), view=replace(program.view, late=()))  # four ranks on a host
+    program = replace(
+        program, grid=replace(program.grid, hosts=1), view=replace(program.view, late=())
+    )  # four ranks on a host
     seen = [as_recorded(program, seed) for seed in range(2_000)]
     shares = Counter(p.view.nccl for p in seen)
     assert 0.49 < (shares["json"] + shares["binary"]) / 2_000 < 0.58

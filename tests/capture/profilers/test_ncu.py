@@ -13,7 +13,9 @@ OLD = Tool(Path("/opt/ncu"), (2024, 1, 1), frozenset({"--set"}), "")
 NEW = Tool(
     Path("/opt/ncu"),
     (2026, 1, 1),
-    frozenset({"--communicator", "--communicator-tcp-num-peers", "--communicator-tcp-hostname", "--lockstep-kernel-launch"}),
+    frozenset(
+        {"--communicator", "--communicator-tcp-num-peers", "--communicator-tcp-hostname", "--lockstep-kernel-launch"}
+    ),
     "",
 )
 WORLD = {"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_SIZE": "2"}
@@ -43,7 +45,9 @@ def rank(number):
     return {**WORLD, "OMPI_COMM_WORLD_RANK": str(number), "OMPI_COMM_WORLD_LOCAL_RANK": str(number % 2)}
 
 
-@together("kernels", ["", None, ".*", "nccl", "Reduce", "ncclDevKernel_AllReduce_Sum_f32_RING_LL", "(?i)NVSHMEM", "k.*l"])
+@together(
+    "kernels", ["", None, ".*", "nccl", "Reduce", "ncclDevKernel_AllReduce_Sum_f32_RING_LL", "(?i)NVSHMEM", "k.*l"]
+)
 def test_a_filter_that_could_hang_the_job_is_refused(kernels):
     with pytest.raises(UsageError, match="hang"):
         check_filter(kernels)
@@ -75,7 +79,9 @@ def test_the_filter_of_a_run_and_the_command_around_it():
     assert filter_of(names, 2) == r"^(b|c\.d\$)$"
     assert filter_of(names, 9) == r"^(b|c\.d\$|e)$"
     pattern = re.compile(filter_of(names, 9))
-    assert [bool(pattern.search(n)) for n in ("b", "c.d$", "e", "ab", "cxd$", "ncclKernel_X")] == [True] * 3 + [False] * 3
+    assert [bool(pattern.search(n)) for n in ("b", "c.d$", "e", "ab", "cxd$", "ncclKernel_X")] == [True] * 3 + [
+        False
+    ] * 3
     assert check_filter(filter_of(names, 9))
     with pytest.raises(UsageError, match="no compute kernel"):
         filter_of(["ncclKernel_X"], 5)
@@ -142,9 +148,18 @@ def test_launches_count_only_in_the_window(capture, ncu, window):
     ("options", "said"),
     [
         (["--profiler", "ncu", "--kernels", "a", "--delay", "3"], "--delay works with nsys, and --profiler is ncu"),
-        (["--profiler", "ncu", "--kernels", "a", "--gpu-metrics"], "--gpu-metrics works with nsys, and --profiler is ncu"),
-        (["--profiler", "ncu", "--kernels", "a", "--capture-range", "nvtx:x"], "ncu supports only --capture-range cuda"),
-        (["--profiler", "torch", "--capture-range", "cuda"], "--capture-range works with nsys and ncu, and --profiler is torch"),
+        (
+            ["--profiler", "ncu", "--kernels", "a", "--gpu-metrics"],
+            "--gpu-metrics works with nsys, and --profiler is ncu",
+        ),
+        (
+            ["--profiler", "ncu", "--kernels", "a", "--capture-range", "nvtx:x"],
+            "ncu supports only --capture-range cuda",
+        ),
+        (
+            ["--profiler", "torch", "--capture-range", "cuda"],
+            "--capture-range works with nsys and ncu, and --profiler is torch",
+        ),
         (["--kernels", "gemm"], "--kernels works with ncu, and --profiler is nsys"),
         (["--lockstep", "h"], "--lockstep works with ncu"),
         (["--set", "full"], "--set works with ncu, and --profiler is nsys"),
@@ -191,7 +206,18 @@ def test_the_real_ncu_takes_the_command(capture, tmp_path):
     real = Path(os.environ.get("ALLTRACE_NSIGHT", "/nowhere")) / "ncu" / "ncu"
     if not real.is_file():
         pytest.skip("no Nsight Compute on this machine")
-    options = ["--profiler", "ncu", "--ncu", real, "--kernels", r"^(gemm|a\.b)$", "--set", "roofline", "--launch-skip", "3"]
+    options = [
+        "--profiler",
+        "ncu",
+        "--ncu",
+        real,
+        "--kernels",
+        r"^(gemm|a\.b)$",
+        "--set",
+        "roofline",
+        "--launch-skip",
+        "3",
+    ]
     done = capture("exec", *options, "--", "true")
     assert "unrecognised option" not in done.stdout + done.stderr
     # it finds a GPU and measures nothing, or says that there is no driver: its arguments are read before
@@ -211,4 +237,7 @@ def test_the_real_ncu_takes_the_command(capture, tmp_path):
         OMPI_COMM_WORLD_RANK=0,
         OMPI_COMM_WORLD_SIZE=2,
     )
-    assert "cannot replay the kernels of several ranks together" in lock.stderr or "--lockstep-kernel-launch" in lock.stdout
+    assert (
+        "cannot replay the kernels of several ranks together" in lock.stderr
+        or "--lockstep-kernel-launch" in lock.stdout
+    )

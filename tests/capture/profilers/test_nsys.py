@@ -57,7 +57,10 @@ def test_nccl_is_traced_where_nsys_and_nccl_have_it():
     assert traced(NEW, {"NCCL_VERSION": "2.27.7"}) == traced(OLD) == "--trace=cuda,nvtx"
     assert traced(NEW, trace="cuda,osrt") == "--trace=cuda,osrt"
     assert lacks_nccl_trace(OLD, {}) == "nsys 2025.5.1 cannot trace NCCL; 2025.6 and later can"
-    assert lacks_nccl_trace(NEW, {"NCCL_VERSION": "2.9.9"}) == "NCCL 2.9.9 cannot be traced by the profiler; 2.28 and later can"
+    assert (
+        lacks_nccl_trace(NEW, {"NCCL_VERSION": "2.9.9"})
+        == "NCCL 2.9.9 cannot be traced by the profiler; 2.28 and later can"
+    )
 
 
 def test_the_package_of_nccl_counts_before_the_variable(monkeypatch):

@@ -61,7 +61,8 @@ def test_what_is_wanted_is_added_and_downloads_are_checked():
     assert "      nsight-systems-cli \\\n" in plain
     assert not re.search(r"\befa|sshd|nccl-tests|nsight-compute", plain)
     whole = render(
-        "docker", Job({**EVERYTHING, "image.base": "nvidia/cuda:12.8.0-devel-ubuntu22.04", "image.alltrace": "'x; id' a==1"})
+        "docker",
+        Job({**EVERYTHING, "image.base": "nvidia/cuda:12.8.0-devel-ubuntu22.04", "image.alltrace": "'x; id' a==1"}),
     )
     assert "FROM nvidia/cuda:12.8.0-devel-ubuntu22.04\n" in whole
     assert "nsight-systems-cli nsight-compute-2025.3.0" in whole

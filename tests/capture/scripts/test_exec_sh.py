@@ -24,7 +24,11 @@ def script(request, capture, fake_nsys, tmp_path):
         environment = {**os.environ, "ALLTRACE_NSYS": str(fake_nsys), **WORLD, **variables}
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         return subprocess.Popen(
-            [*shell, str(path), *program], cwd=tmp_path, env=environment, process_group=0 if own_group else None, **pipes
+            [*shell, str(path), *program],
+            cwd=tmp_path,
+            env=environment,
+            process_group=0 if own_group else None,
+            **pipes,
         )
 
     return start
@@ -113,9 +117,7 @@ def test_a_signal_reaches_the_program(script, tmp_path):
     assert len(list((tmp_path / "reports").iterdir())) == 1
 
 
-LASTS = (
-    'trap "echo asked >>asked" TERM; echo ready; i=0; while [ ! -e over ] && [ $((i += 1)) -lt 900 ]; do sleep 0.05; done; exit 6'
-)
+LASTS = 'trap "echo asked >>asked" TERM; echo ready; i=0; while [ ! -e over ] && [ $((i += 1)) -lt 900 ]; do sleep 0.05; done; exit 6'
 
 
 @pytest.mark.parametrize(("options", "signals"), [(["--end-after", "60"], 2), (["--end-after", "1"], 1)])
@@ -160,7 +162,9 @@ def test_a_real_nsys_writes_its_report_where_the_launcher_kills_the_shell(captur
     (tmp_path / "run.sh").write_text(capture("exec", "--emit-sh", "--trace", "nvtx").stdout)
     environment = {**os.environ, "ALLTRACE_NSYS": str(nsys), **WORLD}
     command = ["sh", "run.sh", "sh", "-c", STUBBORN]
-    with subprocess.Popen(command, cwd=tmp_path, env=environment, process_group=0, stdout=subprocess.PIPE, text=True) as started:
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=environment, process_group=0, stdout=subprocess.PIPE, text=True
+    ) as started:
         assert started.stdout.readline() == "ready\n"
         time.sleep(0.5)
         (os.killpg if shutil.which("setsid") else os.kill)(started.pid, signal.SIGKILL)
@@ -199,7 +203,9 @@ def test_what_it_does_not_know_is_refused(capture):
 
 def test_shellcheck_finds_nothing(capture, shellcheck):
     emitted = capture("exec", "--emit-sh", "--ranks", "0-3", "--steps", "3:5", "--gpu-metrics", "-o", "it's here")
-    checked = subprocess.run([shellcheck, "-s", "sh", "-"], input=emitted.stdout, capture_output=True, text=True, check=False)
+    checked = subprocess.run(
+        [shellcheck, "-s", "sh", "-"], input=emitted.stdout, capture_output=True, text=True, check=False
+    )
     assert checked.stdout == ""
 
 

@@ -140,7 +140,9 @@ exit $code
 
 def test_nccl_tests_run_one_after_the_other(site, tmp_path):
     for test in ("all_reduce_perf", "sendrecv_perf"):
-        (tmp_path / "bin" / test).write_text('#!/bin/sh\nprintf "%s " "${0##*/}" "$@" >> "$WHERE/log"; echo >> "$WHERE/log"\n')
+        (tmp_path / "bin" / test).write_text(
+            '#!/bin/sh\nprintf "%s " "${0##*/}" "$@" >> "$WHERE/log"; echo >> "$WHERE/log"\n'
+        )
         (tmp_path / "bin" / test).chmod(0o755)
     changes = {"workload__tests": ["all_reduce_perf", "sendrecv_perf"], "workload__arguments": [], "upload__url": ""}
     done = site("slurm", workload="nccl-tests", **changes)
@@ -153,7 +155,9 @@ def test_nccl_tests_run_one_after_the_other(site, tmp_path):
 
 
 def test_lines_of_the_batch_systems(tmp_path):
-    text = render("slurm", Job(settings(slurm__account="a", slurm__arguments=["--constraint=h100"], workload="nccl-tests")))
+    text = render(
+        "slurm", Job(settings(slurm__account="a", slurm__arguments=["--constraint=h100"], workload="nccl-tests"))
+    )
     assert text.split("set -euo")[0].splitlines()[3:] == [
         "#SBATCH --job-name=profiled",
         "#SBATCH --nodes=2",
@@ -175,7 +179,9 @@ def test_lines_of_the_batch_systems(tmp_path):
 
 
 def test_ranks_of_a_container_see_the_same_folders():
-    text = render("slurm-pyxis", Job(settings(profiler__path="/opt/nsys/bin/nsys", slurm__container_mounts=["/data:/data"])))
+    text = render(
+        "slurm-pyxis", Job(settings(profiler__path="/opt/nsys/bin/nsys", slurm__container_mounts=["/data:/data"]))
+    )
     assert "--container-image='nvcr.io#nvidia/pytorch:25.06-py3'" in text
     assert '--container-mounts="$output":"$output","$PWD":"$PWD",/data:/data,/opt/nsys:/opt/nsys' in text
     assert "--tmp /tmp" in text
@@ -190,7 +196,9 @@ def test_containers_see_all_of_the_profiler(tmp_path, tail):
         (folder / part).mkdir(parents=True)
     (folder / "target-linux-x64/nsys").touch()
     (tmp_path / "nsys").symlink_to(folder / "target-linux-x64/nsys")
-    assert f",{folder}:{folder} " in render("slurm-pyxis", Job(settings(profiler__path=str(tmp_path / "nsys")))).replace("\n", " ")
+    assert f",{folder}:{folder} " in render(
+        "slurm-pyxis", Job(settings(profiler__path=str(tmp_path / "nsys")))
+    ).replace("\n", " ")
 
 
 @pytest.mark.parametrize("path", ["/usr/local/bin/no-such/../nsys", "/usr/bin/nsys", "/nsys", "/bin"])

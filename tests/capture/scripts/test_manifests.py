@@ -30,7 +30,9 @@ pytest.importorskip("yaml")
 jsonschema = pytest.importorskip("jsonschema")
 # names, types, choices and what is required of the upstream schemas, of which each file names its own
 SCHEMAS = {
-    (d["kind"], f.stem): d for f in sorted((Path(__file__).parent / "crds").glob("*.json")) for d in [json.loads(f.read_text())]
+    (d["kind"], f.stem): d
+    for f in sorted((Path(__file__).parent / "crds").glob("*.json"))
+    for d in [json.loads(f.read_text())]
 }
 KUBERNETES = "1.30"
 
@@ -39,7 +41,11 @@ def strict(schema):
     """The schema as the API server applies it with strict field validation; a pod's template takes anything here."""
     if schema.get("pod"):
         return {"type": "object", "required": ["spec"]}
-    made = {k: v for k, v in schema.items() if k in ("type", "enum", "required", "minimum", "minItems", "minLength", "maxLength")}
+    made = {
+        k: v
+        for k, v in schema.items()
+        if k in ("type", "enum", "required", "minimum", "minItems", "minLength", "maxLength")
+    }
     if "properties" in schema:
         made["properties"] = {k: strict(v) for k, v in schema["properties"].items()}
         made["additionalProperties"] = False
@@ -112,11 +118,15 @@ def test_shellcheck_finds_nothing_in_the_scripts_of_containers(shellcheck, tmp_p
         for document in documents(text):
             for n, script in enumerate(scripts(document)):
                 labels.setdefault(script, []).append(f"{label}-{n}")
-    assert sum(map(len, labels.values())) == 24 + 22 * 2 + 22 * 1 + 22  # a PyTorchJob has one for its master, one for its workers
+    assert (
+        sum(map(len, labels.values())) == 24 + 22 * 2 + 22 * 1 + 22
+    )  # a PyTorchJob has one for its master, one for its workers
     paths = [tmp_path / f"{its[0]}.sh" for its in labels.values()]
     for path, script in zip(paths, labels, strict=True):
         path.write_text(script)
-    checked = subprocess.run([shellcheck, "-S", "style", "-s", "bash", *paths], capture_output=True, text=True, check=False)
+    checked = subprocess.run(
+        [shellcheck, "-S", "style", "-s", "bash", *paths], capture_output=True, text=True, check=False
+    )
     assert (checked.returncode, checked.stdout) == (0, "")
 
 
@@ -128,7 +138,9 @@ def test_the_words_of_the_program_come_through(target, profiler):
     for document in documents(render(target, job)):
         for template in templates(document):
             for container in template["spec"]["containers"]:
-                assert {"name": "ODD", "value": words[-1]} in [{**v, "value": filled_in(v["value"])} for v in container["env"]]
+                assert {"name": "ODD", "value": words[-1]} in [
+                    {**v, "value": filled_in(v["value"])} for v in container["env"]
+                ]
         for script in scripts(document):
             array = re.search(r"^program=\(\n.*?^\)$", script, re.DOTALL | re.MULTILINE)[0]
             done = subprocess.run(
@@ -163,7 +175,10 @@ def test_labels_and_rights_and_volumes_are_the_pods():
     worker = next(templates(document))["spec"]["containers"][0]
     assert worker["securityContext"]["capabilities"]["add"] == ["SYS_ADMIN"]
     assert worker["resources"]["limits"] == worker["resources"]["requests"] == {"nvidia.com/gpu": 8}
-    assert "securityContext" not in next(templates(documents(render("k8s-jobset", Job(settings())))[0]))["spec"]["containers"][0]
+    assert (
+        "securityContext"
+        not in next(templates(documents(render("k8s-jobset", Job(settings())))[0]))["spec"]["containers"][0]
+    )
 
 
 def test_an_mpijob_its_config_map_and_its_images():
@@ -204,7 +219,11 @@ def test_the_values_of_the_injector():
     assert profile["devtoolArgs"].startswith(f"profile {switches} -o /reports/profiled_%{{POD_FULLNAME}}")
     assert "%q" not in profile["devtoolArgs"]
     assert profile["volumes"] == [{"name": "alltrace-reports", "persistentVolumeClaim": {"claimName": "reports"}}]
-    for line in ("# Install: helm install -f FILE", "# Remove:  helm uninstall", "kubectl delete mutatingwebhookconfiguration"):
+    for line in (
+        "# Install: helm install -f FILE",
+        "# Remove:  helm uninstall",
+        "kubectl delete mutatingwebhookconfiguration",
+    ):
         assert line in text
     (values,) = documents(render("k8s-injector", Job(settings(kubernetes__claim="", injector__match="^x$"))))
     assert values["profile"]["injectionMatch"] == "^x$"
@@ -274,7 +293,11 @@ def test_a_pod_that_is_deleted_tells_its_ranks_and_uploads_what_they_leave(targe
 
 
 def test_reports_of_several_programs_have_names_of_their_own():
-    tests = {"workload__kind": "nccl-tests", "workload__tests": ["all_reduce_perf", "sendrecv_perf"], "workload__arguments": []}
+    tests = {
+        "workload__kind": "nccl-tests",
+        "workload__tests": ["all_reduce_perf", "sendrecv_perf"],
+        "workload__arguments": [],
+    }
     text = render("k8s-mpijob", Job(settings(profiler__wrapper="shell", profiler__steps="", **tests)))
     assert re.findall(r"export ALLTRACE_JOB=(\S+)", text) == ["profiled-all_reduce_perf", "profiled-sendrecv_perf"]
     text = render("k8s-mpijob", Job(settings(profiler__steps="", **tests)))

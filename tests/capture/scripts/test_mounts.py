@@ -50,7 +50,10 @@ PROGRAM = '#!/bin/sh\n[ ! -e "$ELSEWHERE" ] && [ "$1" = "a b" ]\n'
 
 
 def _may_mount():
-    return os.geteuid() == 0 and not subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode
+    return (
+        os.geteuid() == 0
+        and not subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode
+    )
 
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not _may_mount(), reason="needs root and namespaces of mounts")]
@@ -131,7 +134,9 @@ def cluster(site):
         mounts = ",".join(f"{site / places[m['name']]}:{m['mountPath']}" for m in mounted)
         inside = ["unshare", "--mount", str(site / "tools/box"), str(site / "image"), mounts, *words]
         environment = {name: os.environ[name] for name in ("PATH", "ELSEWHERE")} | variables
-        done = subprocess.run(inside, cwd="/", env=environment, capture_output=True, text=True, check=False, timeout=120)
+        done = subprocess.run(
+            inside, cwd="/", env=environment, capture_output=True, text=True, check=False, timeout=120
+        )
         assert done.returncode == 0, f"{shlex.join(inside[:5])}: {done.stderr}"
 
     return apply, start

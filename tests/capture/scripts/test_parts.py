@@ -16,8 +16,18 @@ from alltrace.trace.errors import UsageError
     [
         {},
         {"profiler.ranks": "0-3,9", "profiler.per_node": 2, "profiler.steps": "70:75", "profiler.tmp": "/local disk"},
-        {"profiler.delay": "330", "profiler.duration": "50.5", "profiler.gpu_metrics": True, "profiler.nic_metrics": True},
-        {"profiler.efa": True, "profiler.sample": True, "profiler.trace": "cuda,nvtx,mpi", "profiler.arguments": ["--x=a b", "-y"]},
+        {
+            "profiler.delay": "330",
+            "profiler.duration": "50.5",
+            "profiler.gpu_metrics": True,
+            "profiler.nic_metrics": True,
+        },
+        {
+            "profiler.efa": True,
+            "profiler.sample": True,
+            "profiler.trace": "cuda,nvtx,mpi",
+            "profiler.arguments": ["--x=a b", "-y"],
+        },
         {"profiler.capture_range": "nvtx:a b@c", "profiler.path": "/opt/nsys"},
         {"workload.kind": "megatron", "profiler.steps": "70:75"},
         {"profiler.steps": "70:75", "nccl.log": True, "nccl.window": True},
@@ -66,7 +76,12 @@ def test_the_log_of_nccl_has_the_ranks_and_times_that_are_read_back(tmp_path):
     assert found["NCCL_DEBUG_FILE"] == "/reports/nccl.%h.%p.log"
     assert {"INIT", "COLL"} <= set(found["NCCL_DEBUG_SUBSYS"].split(","))
     assert variables(Job(), "/reports") == {}  # it is much, and only written where it is asked for
-    stamp = found["NCCL_DEBUG_TIMESTAMP_FORMAT"].replace("%F", "2026-05-05").replace("%T", "06:16:47").replace("%6f", "250000")
+    stamp = (
+        found["NCCL_DEBUG_TIMESTAMP_FORMAT"]
+        .replace("%F", "2026-05-05")
+        .replace("%T", "06:16:47")
+        .replace("%6f", "250000")
+    )
     line = f"{stamp}h:1:1 [0] NCCL INFO AllReduce: opCount 0 sendbuff 0x1 recvbuff 0x2 count 10 datatype 7 op 0 root 0 comm 0x5 "
     log = tmp_path / "nccl.h.1.log"
     log.write_text(f"{line}[nranks=2] stream 0x9\n{line.replace('47.25', '48.50')}[nranks=2] stream 0x9\n")

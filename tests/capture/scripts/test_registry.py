@@ -1,7 +1,16 @@
 import collections
 
 import pytest
-from tests.capture.scripts.rendering import HOSTS, MANIFESTS, PROFILERS, VALUES, WORKLOADS, all_targets, rendered, settings
+from tests.capture.scripts.rendering import (
+    HOSTS,
+    MANIFESTS,
+    PROFILERS,
+    VALUES,
+    WORKLOADS,
+    all_targets,
+    rendered,
+    settings,
+)
 from tests.together import together
 
 from alltrace.capture.scripts.registry import TARGETS, render
@@ -29,7 +38,11 @@ def test_targets_are_documented_and_make_every_profiler_and_workload():
         ("slurm", {"profiler__kind": "ncu", "profiler__steps": ""}, "ncu needs profiler.kernels REGEX"),
         ("slurm", {"profiler__kind": "ncu", "profiler__kernels": "All"}, "profiler.kernels 'All' also matches nccl"),
         ("slurm", {"profiler__kind": "torch", "profiler__gpu_metrics": True}, "profiler.gpu_metrics works with nsys"),
-        ("slurm", {"profiler__kind": "torch", "profiler__arguments": ["--x"]}, "profiler.arguments works with nsys and ncu"),
+        (
+            "slurm",
+            {"profiler__kind": "torch", "profiler__arguments": ["--x"]},
+            "profiler.arguments works with nsys and ncu",
+        ),
         ("slurm", {"profiler__kernels": "gemm"}, "profiler.kernels works with ncu, and profiler.kind is nsys"),
         ("slurm", {"profiler__delay": "3"}, "profiler.steps and profiler.delay both set when"),
         (
@@ -46,10 +59,18 @@ def test_targets_are_documented_and_make_every_profiler_and_workload():
         ("slurm-pyxis", {"slurm__container_image": ""}, "slurm-pyxis needs slurm.container_image"),
         ("slurm-pyxis", {"slurm__container_mounts": ["/data"]}, "expected SOURCE:TARGET"),
         ("slurm", {"profiler__wrapper": "shell", "upload__url": "az://c/x"}, 'needs profiler.wrapper = "alltrace"'),
-        ("torchrun", {"workload__kind": "nccl-tests", "profiler__steps": ""}, "the target torchrun starts ranks with torchrun"),
+        (
+            "torchrun",
+            {"workload__kind": "nccl-tests", "profiler__steps": ""},
+            "the target torchrun starts ranks with torchrun",
+        ),
         ("k8s-jobset", {"workload__launch": "ranks"}, "use k8s-mpijob"),
         ("k8s-mpijob", {"kubernetes__image": ""}, "kubernetes.image is not given"),
-        ("k8s-mpijob", {"kubernetes__claim": ""}, "would be lost with the pods; give kubernetes.claim, a PersistentVolumeClaim"),
+        (
+            "k8s-mpijob",
+            {"kubernetes__claim": ""},
+            "would be lost with the pods; give kubernetes.claim, a PersistentVolumeClaim",
+        ),
         ("k8s-jobset", {"kubernetes__claim": "", "upload__url": ""}, "a PersistentVolumeClaim, or upload.url"),
         ("k8s-jobset", {"kubernetes__claim": ""}, None),
         ("k8s-jobset", {"kubernetes__mount": "reports"}, "expected an absolute path"),

@@ -52,7 +52,10 @@ def test_any_words_come_through_toml(words):
         ("[job]\nname = 'My Job'", "job.name is 'My Job'; expected up to 40 small letters"),
         ('[job]\noutput = "a\\nb"', r"job.output is 'a\nb'; expected"),
         ("[workload]\ncommand = 'python x'", "workload.command is 'python x'; expected a list of text"),
-        ("[workload]\nkind = 'nccl'", "workload.kind is 'nccl'; expected one of command, nccl-tests, fsdp, megatron, nemo"),
+        (
+            "[workload]\nkind = 'nccl'",
+            "workload.kind is 'nccl'; expected one of command, nccl-tests, fsdp, megatron, nemo",
+        ),
         ("[profiler]\nsteps = '70'", "profiler.steps is '70'; expected the first step and the one after the last"),
         ("[profiler]\nranks = 'some'", "profiler.ranks is 'some'; expected 0-7,64, first-local or all"),
         ("[environment]\n'A-B' = 'x'", "environment.A-B is 'A-B'; expected the name of a variable"),

@@ -61,7 +61,9 @@ def start(bare_environment, nsys, tmp_path, monkeypatch):
         assert done.returncode == 0, done.stderr
         (folder,) = (tmp_path / "all reports").iterdir()
         info = [alltrace, "info", folder, "--jobs", "1", "--format", "json"]
-        found = subprocess.run(info, env={**os.environ, "ALLTRACE_NSYS": str(nsys)}, capture_output=True, text=True, check=True)
+        found = subprocess.run(
+            info, env={**os.environ, "ALLTRACE_NSYS": str(nsys)}, capture_output=True, text=True, check=True
+        )
         return [(r["rank"], r["local_rank"], r["ranges"]) for r in json.loads(found.stdout)["rows"]]
 
     return run

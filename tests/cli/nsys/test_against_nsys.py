@@ -72,7 +72,9 @@ def reports(corpus, nsys, tmp_path_factory) -> Path:
         database.executescript(WAITING)
     (folder / "program.py").write_text(PROGRAM)
     run_nsys(
-        nsys, ("profile", "-t", "nvtx,osrt", "-s", "none", "--cpuctxsw=none", "-o", "cpu", sys.executable, "program.py"), folder
+        nsys,
+        ("profile", "-t", "nvtx,osrt", "-s", "none", "--cpuctxsw=none", "-o", "cpu", sys.executable, "program.py"),
+        folder,
     )
     (folder / "program.py").unlink()
     return folder
@@ -104,7 +106,13 @@ def left(folder: Path) -> dict[str, str]:
 def theirs(nsys: Path, line: str, folder: Path) -> Said:
     environment = {**os.environ, "LC_ALL": "C.UTF-8"}
     done = subprocess.run(
-        [str(nsys), *shlex.split(line)], cwd=folder, capture_output=True, text=True, check=False, env=environment, timeout=120
+        [str(nsys), *shlex.split(line)],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
+        timeout=120,
     )
     return Said(done.returncode, done.stdout, left(folder))
 

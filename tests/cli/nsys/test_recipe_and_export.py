@@ -75,9 +75,14 @@ def test_a_recipe_leaves_the_tables_of_nsys(answers, folder, tmp_path, number, c
             continue  # compared cell by cell with the recipes themselves
         wanted = rows_of(table, ours.column_names)
         for one, other in zip(ours.to_pylist(), wanted, strict=True):
-            assert all(close(mine, his) for mine, his in zip(one.values(), other, strict=True) if isinstance(his, str | int))
+            assert all(
+                close(mine, his) for mine, his in zip(one.values(), other, strict=True) if isinstance(his, str | int)
+            )
     if "--csv" in line:
-        heads = {who: (who / "all_stats.csv").read_text().splitlines()[0] for who in (answers[0] / str(number), tmp_path / "ours")}
+        heads = {
+            who: (who / "all_stats.csv").read_text().splitlines()[0]
+            for who in (answers[0] / str(number), tmp_path / "ours")
+        }
         assert len(set(heads.values())) == 1
 
 
@@ -93,7 +98,22 @@ def test_folders_are_named_as_nsys_names_them(folder, tmp_path, monkeypatch, cap
         assert main(["nsys", "recipe", "nvtx_sum", "--input", f"{folder}:1"]) == 0
     assert main(["nsys", "recipe", "nvtx_sum", "--input", str(folder), "--output", "out-%q{JOB}-%n-%%"]) == 0
     assert main(["nsys", "recipe", "nvtx_sum", "--input", str(folder), "--output", "nvtx_sum-1"]) == 0
-    assert main(["nsys", "recipe", "nvtx_sum", "--input", str(folder), "--output", "nvtx_sum-1", "--force-overwrite", "--csv"]) == 0
+    assert (
+        main(
+            [
+                "nsys",
+                "recipe",
+                "nvtx_sum",
+                "--input",
+                str(folder),
+                "--output",
+                "nvtx_sum-1",
+                "--force-overwrite",
+                "--csv",
+            ]
+        )
+        == 0
+    )
     assert {f.name for f in tmp_path.iterdir()} == {"nvtx_sum-1", "nvtx_sum-2", "nvtx_sum-3", "out-42-1-%"}
     assert (tmp_path / "nvtx_sum-1" / "all_stats.csv").read_text().startswith("Text,Count,Mean")
 
@@ -126,10 +146,17 @@ def test_an_export_has_the_tables_of_nsys(nsys, tmp_path, monkeypatch, capfd):
     monkeypatch.setenv("ALLTRACE_NSYS", str(nsys))
     (tmp_path / "program.py").write_text("import nvtx\nwith nvtx.annotate('a'): pass\n")
     run_nsys(
-        nsys, ("profile", "-t", "nvtx,osrt", "-s", "none", "--cpuctxsw=none", "-o", "cpu", sys.executable, "program.py"), tmp_path
+        nsys,
+        ("profile", "-t", "nvtx,osrt", "-s", "none", "--cpuctxsw=none", "-o", "cpu", sys.executable, "program.py"),
+        tmp_path,
     )
     run_nsys(nsys, ("export", "-t", "parquetdir", "-q", "true", "-o", "theirs", "cpu.nsys-rep"), tmp_path)
-    for line in ("-t parquetdir -o ours", "-t sqlite", "--type=arrow -q true", "-t arrowdir --tables=nvtx_events,string.*"):
+    for line in (
+        "-t parquetdir -o ours",
+        "-t sqlite",
+        "--type=arrow -q true",
+        "-t arrowdir --tables=nvtx_events,string.*",
+    ):
         assert main(["nsys", "export", *shlex.split(line), "cpu.nsys-rep"]) == 0
     assert {f.name for f in (tmp_path / "ours").iterdir()} == {f.name for f in (tmp_path / "theirs").iterdir()}
     for file in (tmp_path / "theirs").iterdir():
@@ -138,7 +165,10 @@ def test_an_export_has_the_tables_of_nsys(nsys, tmp_path, monkeypatch, capfd):
         for name in theirs.column_names:
             kind = pa.int64() if pa.types.is_boolean(theirs.schema.field(name).type) else theirs.schema.field(name).type
             if file.stem != "META_DATA_EXPORT":
-                assert ours.column(name).cast(kind).to_pylist() == theirs.column(name).cast(kind).to_pylist(), (file.stem, name)
+                assert ours.column(name).cast(kind).to_pylist() == theirs.column(name).cast(kind).to_pylist(), (
+                    file.stem,
+                    name,
+                )
     assert (tmp_path / "cpu.sqlite").is_file()
     assert sorted(f.name for f in (tmp_path / "cpu_arwdir").iterdir()) == ["NVTX_EVENTS.arrow", "StringIds.arrow"]
     with pa.OSFile(str(tmp_path / "cpu.arrows")) as file:
@@ -157,7 +187,9 @@ def test_an_export_has_the_tables_of_nsys(nsys, tmp_path, monkeypatch, capfd):
 def test_an_export_of_an_export_needs_no_nsys(folder, tmp_path, monkeypatch):
     monkeypatch.setenv("ALLTRACE_NSYS", "/nowhere/nsys")
     (export,) = folder.glob("*.sqlite")
-    assert main(["nsys", "export", "--type", "parquetdir", "--tables=StringIds,nvtx.*", "--output=out", str(export)]) == 0
+    assert (
+        main(["nsys", "export", "--type", "parquetdir", "--tables=StringIds,nvtx.*", "--output=out", str(export)]) == 0
+    )
     assert {f.stem for f in (tmp_path / "out").iterdir()} == {"StringIds", "NVTX_EVENTS"}
     for refused in ("--tables=nothing", "--tables=[", "--times=1s/2s"):
         assert main(["nsys", "export", "--type", "parquetdir", refused, "--output=two", str(export)]) in (1, 3)

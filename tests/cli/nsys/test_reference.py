@@ -39,7 +39,9 @@ def test_a_rule_has_its_title_and_its_advice(name):
 def test_formats_accept_the_arguments_that_their_help_lists():
     assert FORMATS.keys() == ENDINGS.keys()
     for name in FORMATS:
-        for argument in re.findall(r":([a-z]+)", "".join(re.findall(r"^    (:[^ ].*?): ", format_reference(name), re.MULTILINE))):
+        for argument in re.findall(
+            r":([a-z]+)", "".join(re.findall(r"^    (:[^ ].*?): ", format_reference(name), re.MULTILINE))
+        ):
             values = {"dur": "us", "ts": "us", "time": "us", "mem": "KB", "thru": "KB", "bytes": "KB"}
             parsed = parse_form(
                 f"{name}:{argument}={values[argument]}" if argument in values else f"{name}:{argument}", None, "csv"
@@ -61,7 +63,9 @@ def test_on_the_command_line(capsys, command, option, name, shown):
     assert shown in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("words", [("stats", "--help-reports"), ("stats", "--help-formats"), ("analyze", "--help-rules")])
+@pytest.mark.parametrize(
+    "words", [("stats", "--help-reports"), ("stats", "--help-formats"), ("analyze", "--help-rules")]
+)
 def test_a_name_that_does_not_exist_is_refused(capsys, words):
     assert main(["nsys", *words, "nope"]) != 0
     assert "nope" in capsys.readouterr().err

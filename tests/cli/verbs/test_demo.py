@@ -22,7 +22,9 @@ def test_demo_simulates_imports_and_answers(alltrace, tmp_path):
     assert f"alltrace info '{tmp_path / 'my demo' / 'run'}'" in done.out
     for part in ("who ran where", "where the time went", "what the devices ran", "Where to look next"):
         assert part in done.out
-    assert re.search(r"truth\.json: slow-rank on rank 3 \(factor 1\.25\); without it the run ends \d+\.\d ms earlier\.", done.out)
+    assert re.search(
+        r"truth\.json: slow-rank on rank 3 \(factor 1\.25\); without it the run ends \d+\.\d ms earlier\.", done.out
+    )
     assert len(Run(tmp_path / "my demo" / "run").ranks) == 4
     assert (tmp_path / "my demo" / "reports" / "truth.json").is_file()
 
@@ -44,7 +46,9 @@ def test_the_first_finding_of_a_case_is_about_what_was_planted(name, tmp_path):
     case = CASES[name]
     values = {"faults": list(case.faults)} if case.faults else {}
     ranks = 16 if case.scenario == "experts" else 8  # the experts of one host alone have no gradients to reduce
-    truth = write_run(case.scenario, tmp_path / "reports", ranks=ranks, steps=5, payloads=True, **values)  # as the demo does
+    truth = write_run(
+        case.scenario, tmp_path / "reports", ranks=ranks, steps=5, payloads=True, **values
+    )  # as the demo does
     first = library.open(tmp_path / "reports").recipe("diagnose").to_arrow().slice(0, 1).to_pylist()[0]
     assert first["kind"] == truth.faults[0]["finding"]
     assert set(truth.faults[0]["ranks"]) == set(first["ranks"])

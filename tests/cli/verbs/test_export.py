@@ -32,10 +32,15 @@ def test_a_trace_is_checked(alltrace, run, tmp_path):
 
 
 def test_ranks_tables_and_a_window(alltrace, run, tmp_path):
-    done = alltrace("export", "chrome", run, "-o", "a.json", "--ranks", "1", "--only", "kernels", "--window", "1:40000000")
+    done = alltrace(
+        "export", "chrome", run, "-o", "a.json", "--ranks", "1", "--only", "kernels", "--window", "1:40000000"
+    )
     assert done.code == EXIT_DONE
     events = json.loads((tmp_path / "here" / "a.json").read_text())["traceEvents"]
-    assert [(e["pid"], e["ts"]) for e in events if e["ph"] == "X"] == [(4001, 0), (4001, 34999.999)]  # the first began before
+    assert [(e["pid"], e["ts"]) for e in events if e["ph"] == "X"] == [
+        (4001, 0),
+        (4001, 34999.999),
+    ]  # the first began before
 
 
 @pytest.mark.parametrize(
@@ -48,7 +53,10 @@ def test_ranks_tables_and_a_window(alltrace, run, tmp_path):
         (["chrome", "-o", "a", "--window", "5:5"], "expected a start and a later end"),
         (["chrome", "-o", "a", "--window", "1:2", "--steps", "1"], "--steps and --window were given; give one of them"),
         (["chrome", "-o", "a", "--window", "1:2", "--range", "x"], "--window and --range were given; give one of them"),
-        (["csv", "-o", "a", "--range", "nowhere"], "--range: no rank has an NVTX range 'nowhere' in the default domain"),
+        (
+            ["csv", "-o", "a", "--range", "nowhere"],
+            "--range: no rank has an NVTX range 'nowhere' in the default domain",
+        ),
         (["csv", "-o", "a", "--range", "/1"], "expected RANGE[@DOMAIN][/INDEX]"),
         (["chrome", "-o", "a", "--steps", "1-2"], "no steps were found"),
         (["chrome", "-o", "a", "--steps", "x"], "--steps is 'x'"),

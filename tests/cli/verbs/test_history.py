@@ -84,7 +84,9 @@ def test_the_page_of_a_week_and_a_run_that_cannot_be_read(alltrace):
                 findings=[finding] if number >= 6 else [],
                 step_ns=(100 + 30 * (number >= 6)) * 10**6,
             )
-        put(opened, 9, ranks=64, hosts=[{"host": "a"}], step_ns=10**9)  # of another size, so it is compared with none of them
+        put(
+            opened, 9, ranks=64, hosts=[{"host": "a"}], step_ns=10**9
+        )  # of another size, so it is compared with none of them
     done = alltrace("history", "--history", path, "--report", "week.html")
     assert (done.code, done.out) == (0, "")
     page = Path("week.html").read_text(encoding="utf-8")
@@ -125,7 +127,9 @@ def test_too_few_earlier_runs_are_skipped_unless_they_are_required(alltrace):
     done = alltrace("check", "runs/a", "--against", "h.duckdb", "--format", "json", "--junit", "check.xml")
     (row,) = json.loads(done.out)["rows"]
     assert (done.code, row["verdict"]) == (0, "skipped")
-    assert row["sentence"] == "earlier runs: skipped, for the history has 0 such runs, and the comparison needs 5 or more"
+    assert (
+        row["sentence"] == "earlier runs: skipped, for the history has 0 such runs, and the comparison needs 5 or more"
+    )
     assert json.loads(done.out)["notes"] == [row["sentence"] + "; --require-history makes this a failure"]
     assert 'skipped="1"' in Path("check.xml").read_text()
     done = alltrace("check", "runs/a", "--against", "h.duckdb", "--require-history")

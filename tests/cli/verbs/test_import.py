@@ -20,13 +20,21 @@ def reports(tmp_path):
         (["--gpu-log-utc-offset", "+01:00"], 2, "--gpu-log-utc-offset needs --gpu-log, which was not given"),
         (["--pattern", "x"], 2, "--pattern needs --training-log, which was not given"),
         (["--training-log", "text", "--pattern", "(?P<a>.)"], 2, "--pattern has a group 'a'; expected (?P<step>...)"),
-        (["--training-log", "text"], 3, "text: no step lines in 1 line; expected step lines of a supported training framework"),
+        (
+            ["--training-log", "text"],
+            3,
+            "text: no step lines in 1 line; expected step lines of a supported training framework",
+        ),
         (
             ["--training-log", "text", "--pattern", "s(?P<step>.) (?P<loss>.)"],
             3,
             "expected lines that match --pattern",
         ),
-        (["--gpu-log", "gpu.csv", "--gpu-log-utc-offset", "CET"], 2, "--gpu-log-utc-offset is 'CET'; expected how far local time"),
+        (
+            ["--gpu-log", "gpu.csv", "--gpu-log-utc-offset", "CET"],
+            2,
+            "--gpu-log-utc-offset is 'CET'; expected how far local time",
+        ),
         (["--gpu-log", "gpu.csv", "--gpu-log-utc-offset=-15:00"], 2, "--gpu-log-utc-offset is '-15:00'; expected"),
         (["--gpu-log", "gpu.csv", "--gpu-log-utc-offset=-07:30"], 3, "none of its 1 GPU matches"),
         (["--gpu-log", "gpu.csv"], 3, "none of its 1 GPU matches a GPU in the reports"),
@@ -57,7 +65,10 @@ def test_a_run_is_called_what_its_import_says(alltrace, reports):
 
 @pytest.mark.parametrize(
     ("options", "said"),
-    [(["--job", ""], "--job is ''; expected"), (["--part", "--tag", "x"], "--tag is for the whole run; give it with --finish")],
+    [
+        (["--job", ""], "--job is ''; expected"),
+        (["--part", "--tag", "x"], "--tag is for the whole run; give it with --finish"),
+    ],
 )
 def test_what_a_run_cannot_be_called_is_told(alltrace, reports, options, said):
     done = alltrace("import", reports, "-o", "run", *options)

@@ -22,7 +22,9 @@ def log(tmp_path):
     return path
 
 
-@pytest.mark.parametrize("view", ["calls", "ops", "histogram", "sizes", "communicators", "topology", "tuning", "mismatches"])
+@pytest.mark.parametrize(
+    "view", ["calls", "ops", "histogram", "sizes", "communicators", "topology", "tuning", "mismatches"]
+)
 def test_every_view_of_nccl_in_json(alltrace, log, view):
     done = alltrace("logs", "nccl", log, "--view", view, "--format", "json")
     assert done.code == 0
@@ -49,7 +51,9 @@ def test_calls_in_every_format(alltrace, log, tmp_path):
     done = alltrace("logs", "nccl", log, "--view", "calls", "--format", "csv")
     assert done.code == 0
     assert len(list(csv.DictReader(io.StringIO(done.out)))) == 80
-    assert alltrace("logs", "nccl", log, "--view", "calls", "--format", "parquet", "-o", tmp_path / "c.parquet").code == 0
+    assert (
+        alltrace("logs", "nccl", log, "--view", "calls", "--format", "parquet", "-o", tmp_path / "c.parquet").code == 0
+    )
     assert pq.read_table(tmp_path / "c.parquet").num_rows == 80
     rows = json.loads(alltrace("logs", "nccl", log, "--view", "calls", "--format", "json", "--ranks", "1").out)["rows"]
     assert [row["rank"] for row in rows] == [1] * 20
@@ -108,7 +112,11 @@ def test_a_pattern_of_the_users_own(alltrace, tmp_path):
 
 
 def test_options_of_a_view_and_what_was_not_understood(alltrace, log):
-    for options in (["calls", "--time-format", "%H:%M"], ["histogram", "--edges", "1K"], ["histogram", "--preset", "four"]):
+    for options in (
+        ["calls", "--time-format", "%H:%M"],
+        ["histogram", "--edges", "1K"],
+        ["histogram", "--preset", "four"],
+    ):
         assert alltrace("logs", "nccl", log, "--view", *options).code == 0
     log.write_bytes(log.read_bytes() + b"gpu-node-0:1000:2000 [0] NCCL INFO AllReduce: opCount 5 sendbuff 0x1 recvb\n")
     answer = json.loads(alltrace("logs", "nccl", log, "--format", "json").out)
@@ -117,10 +125,19 @@ def test_options_of_a_view_and_what_was_not_understood(alltrace, log):
 
 def test_nccl_tests_and_training(alltrace, tmp_path):
     (tmp_path / "t.out").write_text(NEW)
-    rows = json.loads(alltrace("logs", "nccl-tests", tmp_path / "t.out", "--format", "json", "--peak", "200").out)["rows"]
-    assert [(r["size_bytes"], r["place"], r["peak_share"]) for r in rows[:2]] == [(8, "out", 0.0), (1048576, "out", 50.0)]
-    (tmp_path / "a.log").write_text("".join(f"iteration {k}/ 9 | elapsed time per iteration (ms): {k}000 |\n" for k in range(9)))
-    rows = json.loads(alltrace("logs", "training", tmp_path / "a.log", "--format", "json", "--steps", "3:5").out)["rows"]
+    rows = json.loads(alltrace("logs", "nccl-tests", tmp_path / "t.out", "--format", "json", "--peak", "200").out)[
+        "rows"
+    ]
+    assert [(r["size_bytes"], r["place"], r["peak_share"]) for r in rows[:2]] == [
+        (8, "out", 0.0),
+        (1048576, "out", 50.0),
+    ]
+    (tmp_path / "a.log").write_text(
+        "".join(f"iteration {k}/ 9 | elapsed time per iteration (ms): {k}000 |\n" for k in range(9))
+    )
+    rows = json.loads(alltrace("logs", "training", tmp_path / "a.log", "--format", "json", "--steps", "3:5").out)[
+        "rows"
+    ]
     assert [(r["metric"], r["mean"]) for r in rows] == [("step_time_s", 3.5)]
 
 
@@ -155,7 +172,11 @@ def test_half_of_a_character_in_the_json_of_nccl_tests(alltrace, tmp_path, view)
 @pytest.mark.parametrize(
     ("kind", "views", "text"),
     [
-        ("nccl", ["calls", "ops", "mismatches"], write_log(calls=2).text + b"n:1:2 [0] NCCL INFO AllReduce: opCount 5 sendbuff\n"),
+        (
+            "nccl",
+            ["calls", "ops", "mismatches"],
+            write_log(calls=2).text + b"n:1:2 [0] NCCL INFO AllReduce: opCount 5 sendbuff\n",
+        ),
         ("nccl-tests", ["sizes", "summary", "compare", "hosts"], NEW.encode()),
         ("nccl-tests", ["sizes"], b'{"results": [{"size": 8, "out_of_place": {"time": 1, "alg_bw": 1, "bus_bw": 1}}]}'),
         ("training", ["summary", "steps"], b"iteration 1/ 9 | elapsed time per iteration (ms): 3 |\niteration x\n"),

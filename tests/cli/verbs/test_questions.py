@@ -11,7 +11,9 @@ import pytest
 MS = 1_000_000
 FACTS = {"ranks": 2, "hosts": 1, "devices": 2, "span_ns": 80 * MS}
 
-UNALIGNED = "no collective was found on more than one rank, so clocks are aligned by UTC stamps, which are off by milliseconds"
+UNALIGNED = (
+    "no collective was found on more than one rank, so clocks are aligned by UTC stamps, which are off by milliseconds"
+)
 
 
 def answered(done):
@@ -98,12 +100,17 @@ def test_a_file_in_place_of_standard_output(alltrace, run, tmp_path):
 
 
 def test_processes_do_not_change_the_answer(alltrace, run):
-    assert alltrace("breakdown", run, "--jobs", "2", "--format", "csv").out == alltrace("breakdown", run, "--format", "csv").out
+    assert (
+        alltrace("breakdown", run, "--jobs", "2", "--format", "csv").out
+        == alltrace("breakdown", run, "--format", "csv").out
+    )
 
 
 @pytest.mark.parametrize("verb", ["info", "overlap", "breakdown", "kernels", "gaps"])
 def test_recipe_gives_what_the_verb_of_that_name_gives(alltrace, run, verb):
-    assert answered(alltrace("recipe", verb, run, "--format", "json")) == answered(alltrace(verb, run, "--format", "json"))
+    assert answered(alltrace("recipe", verb, run, "--format", "json")) == answered(
+        alltrace(verb, run, "--format", "json")
+    )
 
 
 def test_recipe_lists_every_recipe(alltrace):
@@ -131,7 +138,11 @@ def test_stats_and_sql_answer(alltrace, run):
     assert by_rank.startswith("Rank,")
     envelope = answered(
         alltrace(
-            "sql", run, 'select rank, sum("end" - start) as busy_ns from kernels group by rank order by rank', "--format", "json"
+            "sql",
+            run,
+            'select rank, sum("end" - start) as busy_ns from kernels group by rank order by rank',
+            "--format",
+            "json",
         )
     )
     assert envelope["rows"] == [{"rank": 0, "busy_ns": 70 * MS}, {"rank": 1, "busy_ns": 75 * MS}]

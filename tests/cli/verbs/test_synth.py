@@ -16,7 +16,12 @@ def test_faults_are_added_to_those_of_the_scenario(tmp_path, capsys):
 
 def test_a_pair_of_faults_has_the_loss_of_each(tmp_path):
     arguments = ["synth", "--ideal", "sharded", "-o", str(tmp_path), "--ranks", "4", "--steps", "3"]
-    assert main([*arguments, "--fault", "idle-gap:ranks=2:gap_ns=5000000", "--fault", "data-stall:ranks=1:stall_ns=8000000"]) == 0
+    assert (
+        main(
+            [*arguments, "--fault", "idle-gap:ranks=2:gap_ns=5000000", "--fault", "data-stall:ranks=1:stall_ns=8000000"]
+        )
+        == 0
+    )
     losses = [fault["lost_ns"] for fault in Truth.read(tmp_path).faults]
     assert losses == [pytest.approx(3 * 5e6, rel=0.1), pytest.approx(3 * 8e6, rel=0.1)]
 

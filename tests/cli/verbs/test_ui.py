@@ -38,7 +38,9 @@ def test_it_prints_the_address_and_serves_the_run_until_it_is_stopped(run, tmp_p
     (tmp_path / "temporary").mkdir()
     environment = {**os.environ, "TMPDIR": str(tmp_path / "temporary")}
     command = [sys.executable, "-m", "alltrace.cli.main", "ui", run, "--no-browser"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as server:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as server:
         try:
             address = server.stdout.readline().strip()
             parts = urlsplit(address)
@@ -47,7 +49,9 @@ def test_it_prints_the_address_and_serves_the_run_until_it_is_stopped(run, tmp_p
             bearer = {"authorization": f"Bearer {parts.query.removeprefix('token=')}"}
             # which makes temporary files
             assert answered(f"http://{parts.netloc}/api/recipe", {"name": "kernels"}, bearer)
-            with urllib.request.urlopen(urllib.request.Request(f"http://{parts.netloc}/api/run", headers=bearer)) as found:
+            with urllib.request.urlopen(
+                urllib.request.Request(f"http://{parts.netloc}/api/run", headers=bearer)
+            ) as found:
                 facts = json.load(found)
             assert (facts["alltrace"], facts["run"]["ranks"]) == (1, 2)
             with pytest.raises(urllib.error.HTTPError, match="403"):
@@ -85,7 +89,9 @@ def test_reports_of_kernels_are_read_before_anything_is_served(alltrace, run, tm
     head = '"ID","Kernel Name","Block Size","Grid Size","gpu__time_duration.sum"'
     for folder in ("one", "two"):
         (tmp_path / folder).mkdir()
-        (tmp_path / folder / "page.csv").write_text(f'{head}\n"","","","","ns"\n"0","gemm()","(8, 1, 1)","(4, 1, 1)","70"\n')
+        (tmp_path / folder / "page.csv").write_text(
+            f'{head}\n"","","","","ns"\n"0","gemm()","(8, 1, 1)","(4, 1, 1)","70"\n'
+        )
     pages = [str(tmp_path / f / "page.csv") for f in ("one", "two")]
     assert alltrace("ui", run, "--no-browser", "--ncu", *pages).code == 0
     ((paths, more),) = served

@@ -60,7 +60,9 @@ def shown(paramedir: str, prv: Path) -> dict[str, list[list[object]]]:
     found = {}
     for cfg in sorted(prv.with_name("out-cfgs").rglob("*.cfg")):
         out = prv.with_name("shown")
-        done = subprocess.run([paramedir, str(prv), str(cfg), str(out)], capture_output=True, text=True, check=True, timeout=60)
+        done = subprocess.run(
+            [paramedir, str(prv), str(cfg), str(out)], capture_output=True, text=True, check=True, timeout=60
+        )
         assert "rror" not in done.stdout + done.stderr, f"{cfg.name}: {done.stdout}{done.stderr}"
         rows = [line.split("\t") for line in out.with_name("shown.csv").read_text().splitlines()]
         found[f"{cfg.parent.name}/{cfg.stem}"] = [[r[0], *map(float, r[1:4])] for r in rows if float(r[3])]
@@ -71,13 +73,14 @@ def main(paramedir: str) -> None:
     """Write what the engine shows."""
     with tempfile.TemporaryDirectory() as folder:
         prv = written(Path(folder))
-        version = subprocess.run([paramedir, "--version"], capture_output=True, text=True, check=False, timeout=60).stdout.split(
-            " Build"
-        )[0]
+        version = subprocess.run(
+            [paramedir, "--version"], capture_output=True, text=True, check=False, timeout=60
+        ).stdout.split(" Build")[0]
         found = {"engine": version.strip(), "of": fingerprint(prv), "shown": shown(paramedir, prv)}
     rows = ",\n".join(f"  {json.dumps(name)}: {json.dumps(values)}" for name, values in found["shown"].items())
     EXPECTED.write_text(
-        f'{{"engine": {json.dumps(found["engine"])}, "of": "{found["of"]}", "shown": {{\n{rows}\n}}}}\n', encoding="utf-8"
+        f'{{"engine": {json.dumps(found["engine"])}, "of": "{found["of"]}", "shown": {{\n{rows}\n}}}}\n',
+        encoding="utf-8",
     )
 
 

@@ -79,7 +79,11 @@ def test_each_topic_has_its_views_and_all_their_types_are_in_the_trace(tmp_path,
     folder = tmp_path / "out-cfgs"
     assert {f.name: {p.stem for p in f.iterdir()} for f in folder.iterdir()} == TOPICS
     known = {n: label for e in ev.read_pcf(tmp_path / "out.pcf") for n, label in e.types.items()}
-    assert ("CUDA memcpy kernel" in known.values()) == ("NVTX pushpop ranges default domain" in known.values()) == (ids != "extrae")
+    assert (
+        ("CUDA memcpy kernel" in known.values())
+        == ("NVTX pushpop ranges default domain" in known.values())
+        == (ids != "extrae")
+    )
     names = (tmp_path / "out.pcf").read_text()
     assert all((f"{metric}\nPRECISION 2\n" in names) == (ids == "extrae") for metric in ('x" Active', "NIC Bytes sent"))
     for path in folder.rglob("*.cfg"):
@@ -116,5 +120,8 @@ def test_views_without_nccl_or_events_are_left_out(tmp_path):
     assert names({}) == without_types
     of_kernels = {"kernels", "useful_device", "kernels_running", "kernels_in_flight", "kernel_duration"}
     assert names({"kernels": [kernel(0, 10)]}) == without_types | of_kernels | {"device_activities", "all_activities"}
-    waits = {"mpi": [{"start": 0, "end": 5, "name": "MPI_Wait", "kind": "start-wait"}], "graphs": [{"start": 0, "end": 3}]}
+    waits = {
+        "mpi": [{"start": 0, "end": 5, "name": "MPI_Wait", "kind": "start-wait"}],
+        "graphs": [{"start": 0, "end": 3}],
+    }
     assert names(waits) == without_types | {"mpi", "graphs"}

@@ -26,7 +26,9 @@ def test_times_and_values_of_any_size(tmp_path, monkeypatch, room):
     times = np.concatenate((-times[:0:-1], times))
     for value in [*NUMBERS.tolist(), -1, -(10**12), -(2**62)]:
         own = np.arange(len(times)) % 3
-        found, _ = written(tmp_path, lambda w, own=own, value=value: w.points(own, times, 77, np.full(len(times), value)))
+        found, _ = written(
+            tmp_path, lambda w, own=own, value=value: w.points(own, times, 77, np.full(len(times), value))
+        )
         assert found == [f"2:{OBJECTS[o]}:{t}:77:{value}" for o, t in zip(own.tolist(), times.tolist(), strict=True)]
 
 
@@ -45,7 +47,9 @@ def test_more_values_on_a_line(tmp_path):
 def test_intervals_begin_end_overlap_and_have_no_length(tmp_path):
     own, starts, ends = np.array([1, 1, 1, 2]), np.array([10, 15, 40, 40]), np.array([20, 30, 40, 50])
     values, kinds = np.array([3, 4, 5, 2**33]), np.array([0, 1, 0, 1])
-    found, counts = written(tmp_path, lambda w: w.intervals(own, starts, ends, (100, 200), values, [(9, values + 1)], kinds=kinds))
+    found, counts = written(
+        tmp_path, lambda w: w.intervals(own, starts, ends, (100, 200), values, [(9, values + 1)], kinds=kinds)
+    )
     one, two = (f"2:{OBJECTS[n]}:" for n in (1, 2))
     assert found == [
         f"{one}10:100:3:9:4",
@@ -63,21 +67,27 @@ def test_intervals_begin_end_overlap_and_have_no_length(tmp_path):
 @pytest.mark.parametrize("length", [1, 2**32 - 1, 2**32, 10**15])
 def test_states_of_any_length(tmp_path, length):
     starts = np.array([5, 6])
-    found, counts = written(tmp_path, lambda w: w.states(np.array([0, 2]), starts, starts + length, np.array([1, 0]), (17, 5)))
+    found, counts = written(
+        tmp_path, lambda w: w.states(np.array([0, 2]), starts, starts + length, np.array([1, 0]), (17, 5))
+    )
     assert found == [f"1:{OBJECTS[0]}:5:{5 + length}:5", f"1:{OBJECTS[2]}:6:{6 + length}:17"]
     assert counts["states"] == 2
 
 
 @pytest.mark.parametrize("sizes", [0, [0, 0], [2**40, 3]])
 @pytest.mark.parametrize("tags", [55, [55, 55], [-3, 2**50]])
-@pytest.mark.parametrize("later", [(0, 7, 7), (1, 2**32 - 1, 2**32 - 1), (4, 2**32, 2**32), (0, -3, -3), (2, 9, 8), (-1, 0, 0)])
+@pytest.mark.parametrize(
+    "later", [(0, 7, 7), (1, 2**32 - 1, 2**32 - 1), (4, 2**32, 2**32), (0, -3, -3), (2, 9, 8), (-1, 0, 0)]
+)
 def test_communications_of_any_kind(tmp_path, sizes, tags, later):
     sent = np.array([100, 200])
     moved, received, finished = (sent + n for n in later)
     finished = received if later[1] == later[2] else finished
     own, other = np.array([1, 2]), np.array([2, 0])
     given = [np.array(v) if isinstance(v, list) else v for v in (sizes, tags)]
-    found, counts = written(tmp_path, lambda w: w.communications(own, (sent, moved), other, (received, finished), *given))
+    found, counts = written(
+        tmp_path, lambda w: w.communications(own, (sent, moved), other, (received, finished), *given)
+    )
     size, tag = (v if isinstance(v, list) else [v, v] for v in (sizes, tags))
     assert found == [
         f"3:{OBJECTS[o]}:{sent[n]}:{moved[n]}:{OBJECTS[p]}:{received[n]}:{finished[n]}:{size[n]}:{tag[n]}"

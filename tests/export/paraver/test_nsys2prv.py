@@ -111,10 +111,14 @@ def test_counts_times_and_communications_are_equal(corpus, nsys, nsys2prv, tmp_p
     environment = {**os.environ, "PATH": f"{nsys.parent}:{os.environ['PATH']}"}
     environment.pop("PYTHONPATH", None)
     more = [
-        kind for kind, word in (("graphs", "graphs"), ("gpu_metrics", "gpu_metrics"), ("nvtx_pushpop_trace", "ddp")) if word in name
+        kind
+        for kind, word in (("graphs", "graphs"), ("gpu_metrics", "gpu_metrics"), ("nvtx_pushpop_trace", "ddp"))
+        if word in name
     ]
     command = [nsys2prv, "-t", ",".join(["cuda_api_trace", *more]), "r.nsys-rep", "theirs"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=300)
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=300
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     import_reports([str(copy)], tmp_path / "run", jobs=1)
     run = alltrace.open(tmp_path / "run")
@@ -126,7 +130,9 @@ def test_counts_times_and_communications_are_equal(corpus, nsys, nsys2prv, tmp_p
     # what nsys2prv labels by kind of work has a table of values of ours that holds other kinds too
     assert {n: (types[n][0], values & types[n][1]) for n, (_, values) in shown.items()} == shown
     assert all(
-        types[n][1] == values for n, (label, values) in shown.items() if label.startswith(("NVTX pushpop", "NCCL reg", "CUDA G"))
+        types[n][1] == values
+        for n, (label, values) in shown.items()
+        if label.startswith(("NVTX pushpop", "NCCL reg", "CUDA G"))
     )
     assert "gpu_metrics" not in more or metrics_of(ours) == metrics_of(theirs)
     assert local_memory(ours) == local_memory(theirs)

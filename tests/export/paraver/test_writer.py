@@ -219,7 +219,8 @@ def test_samples_hold_over_the_period_before_them(tmp_path):
     rows = {
         "kernels": [kernel(0, 400)],
         "gpu_metrics": [
-            {"time": t, "metric": "SM Active", "value": v} for t, v in ((100, 80), (200, 12.34), (300, float("nan")), (350, -1))
+            {"time": t, "metric": "SM Active", "value": v}
+            for t, v in ((100, 80), (200, 12.34), (300, float("nan")), (350, -1))
         ],
     }
     _, _, records = exported(tmp_path, {0: rows})
@@ -251,7 +252,9 @@ def test_values_past_32_bits_and_times_before_zero(tmp_path):
     _, header, records = exported(tmp_path, {0: rows})
     assert f":{2**52 + 2**40}_ns:" in header
     assert f"2:1:1:1:2:0:63000001:1:63000002:{2**60}" in records
-    _, header, records = exported(tmp_path / "2", {0: {"kernels": [kernel(-500, -100)]}, 1: {"kernels": [kernel(-200, 0)]}})
+    _, header, records = exported(
+        tmp_path / "2", {0: {"kernels": [kernel(-500, -100)]}, 1: {"kernels": [kernel(-200, 0)]}}
+    )
     assert ":500_ns:" in header
     assert [r for r in records if r.endswith(":63000006:1")] == ["2:1:1:1:1:0:63000006:1", "2:2:1:2:1:300:63000006:1"]
 
@@ -330,7 +333,9 @@ def test_domains_values_and_labels_are_those_of_nsys2prv(tmp_path):
 
 
 def test_values_are_those_of_nsys2prv_and_of_another_trace(tmp_path):
-    (tmp_path / "base.pcf").write_text("EVENT_TYPE\n0 9600 NVTX pushpop ranges LIB domain\nVALUES\n0 End\n2 LIB:b\n7 LIB:a\n")
+    (tmp_path / "base.pcf").write_text(
+        "EVENT_TYPE\n0 9600 NVTX pushpop ranges LIB domain\nVALUES\n0 End\n2 LIB:b\n7 LIB:a\n"
+    )
     ranges = [_range(i, n, "LIB") for i, n in enumerate(("a", "b", "c"))]
     exported(tmp_path, {0: {"ranges": ranges}}, ids="nsys2prv", base_pcf=tmp_path / "base.pcf")
     assert labels(tmp_path)[9600] == {0: "Outside", 1: "LIB:c", 2: "LIB:b", 7: "LIB:a"}
@@ -350,10 +355,17 @@ def test_windows_clip_what_reaches_beyond_and_wrong_names_are_refused(tmp_path):
     _, header, records = exported(tmp_path, {0: rows}, name="out.prv.gz", window_ns=(100, 300))
     assert ":200_ns:" in header
     begun = [r for r in records if ":63000006:1" in r]
-    assert begun == ["2:1:1:1:1:0:63000006:1", "2:1:1:1:1:0:63000006:1:63000220:150", "2:1:1:1:1:100:63000006:1:63000220:100"]
+    assert begun == [
+        "2:1:1:1:1:0:63000006:1",
+        "2:1:1:1:1:0:63000006:1:63000220:150",
+        "2:1:1:1:1:100:63000006:1:63000220:100",
+    ]
     assert [r.split(":")[5] for r in records if r.endswith(":63000006:0")] == ["50"]
     assert max(int(t) for r in records for t in r.split(":")[5 : 7 if r[0] == "1" else 6]) == 200
-    rows = [{"start": 0, "end": 900, "name": "a", "kind": "pushpop"}, {"start": 50, "end": None, "name": "b", "kind": "pushpop"}]
+    rows = [
+        {"start": 0, "end": 900, "name": "a", "kind": "pushpop"},
+        {"start": 50, "end": None, "name": "b", "kind": "pushpop"},
+    ]
     _, header, records = exported(tmp_path / "2", {0: {"ranges": rows}}, window_ns=(40, 60))
     assert header.split(":")[1] == "20_ns"
     assert records[-1].split(":")[5] == "20"

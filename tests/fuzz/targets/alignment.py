@@ -37,7 +37,19 @@ def run(data: bytes) -> None:
     usual = fields.small(_KINDS) % 4 - 1
     with np.errstate(all="ignore"):
         call, sure, _score = align_within_band(
-            ops[:count], sizes[:count], taken, lanes, ops[count:], sizes[count:], kinds, typical, usual, first, band, 0.1, 0.5
+            ops[:count],
+            sizes[:count],
+            taken,
+            lanes,
+            ops[count:],
+            sizes[count:],
+            kinds,
+            typical,
+            usual,
+            first,
+            band,
+            0.1,
+            0.5,
         )
     chosen = call[call >= 0]
     assert len(call) == len(sure) == count

@@ -29,7 +29,9 @@ def corpus() -> list[bytes]:
         for ends in (_spread, _nested, _extreme):
             found.append(_packed(ends(count, draw), _spread(other, draw), draw))
             found.append(_packed(sorted(ends(count, draw)), sorted(ends(other, draw)), draw))
-    found.append(_packed([(n, 10_000 - n) for n in range(1_500)], [(5_000, 5_001)] * 20, Random(0)))  # deeper than first room
+    found.append(
+        _packed([(n, 10_000 - n) for n in range(1_500)], [(5_000, 5_001)] * 20, Random(0))
+    )  # deeper than first room
     found.append(_packed(_spread(700, draw), _spread(300, draw), draw))
     return found
 
@@ -45,7 +47,10 @@ def _nested(count: int, draw: Random) -> Pairs:
 def _extreme(count: int, draw: Random) -> Pairs:
     ends = (iv.INT64_MIN, iv.INT64_MAX, -_FAR, _FAR, 0)
     return [
-        (max(iv.INT64_MIN, draw.choice(ends) - draw.randrange(3)), min(iv.INT64_MAX, draw.choice(ends) + draw.randrange(3)))
+        (
+            max(iv.INT64_MIN, draw.choice(ends) - draw.randrange(3)),
+            min(iv.INT64_MAX, draw.choice(ends) + draw.randrange(3)),
+        )
         for _ in range(count)
     ]
 

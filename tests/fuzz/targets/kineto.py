@@ -37,7 +37,16 @@ def corpus() -> list[bytes]:
             "dur": "12.0005",
             "args": {"device": -1},
         },
-        {"ph": "X", "cat": "cpu_op", "name": "x" * 300, "pid": 1, "tid": 1, "ts": 2**62, "dur": -1, "args": {"a": [[1, {"b": 2}]]}},
+        {
+            "ph": "X",
+            "cat": "cpu_op",
+            "name": "x" * 300,
+            "pid": 1,
+            "tid": 1,
+            "ts": 2**62,
+            "dur": -1,
+            "args": {"a": [[1, {"b": 2}]]},
+        },
         {
             "ph": "X",
             "cat": "cuda_profiler_range",

@@ -18,7 +18,11 @@ def corpus() -> list[bytes]:
     made = [write_log(version, ranks=2, calls=3, hosts=1).text for version in VERSIONS]
     made += [write_log(prefix=prefix, ranks=3, calls=3, cut=True, seed=1).text for prefix in PREFIXES]
     made += [write_log(stamp=stamp, ranks=3, calls=4, interleave=True, seed=2).text for stamp in STAMPS]
-    return [*made, b"", b"h:1:1 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB\nloss 5\n\nh:1:1 [0] NCCL INFO Connected all rings\n"]
+    return [
+        *made,
+        b"",
+        b"h:1:1 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB\nloss 5\n\nh:1:1 [0] NCCL INFO Connected all rings\n",
+    ]
 
 
 def run(data: bytes) -> None:
@@ -29,5 +33,13 @@ def run(data: bytes) -> None:
 
 
 def _facts(part: LogPart) -> dict[str, Any]:
-    rows = sorted(map(tuple, (row.values() for row in part.sizes.to_pylist())), key=repr) if part.sizes is not None else []
-    return {"calls": part.calls, "lines": part.lines, "damage": part.damage, "sizes": rows, "counts": dict(part.records.counts)}
+    rows = (
+        sorted(map(tuple, (row.values() for row in part.sizes.to_pylist())), key=repr) if part.sizes is not None else []
+    )
+    return {
+        "calls": part.calls,
+        "lines": part.lines,
+        "damage": part.damage,
+        "sizes": rows,
+        "counts": dict(part.records.counts),
+    }

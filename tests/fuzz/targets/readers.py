@@ -73,7 +73,9 @@ _BLOCK = {
     "frames": [{"name": "f", "filename": "a.py", "line": 3}],
 }
 _SNAPSHOT = {
-    "segments": [{"device": 0, "address": 4096, "total_size": 2048, "blocks": [{"size": 512, "state": "active_allocated"}]}],
+    "segments": [
+        {"device": 0, "address": 4096, "total_size": 2048, "blocks": [{"size": 512, "state": "active_allocated"}]}
+    ],
     "device_traces": [[_BLOCK, {**_BLOCK, "action": "free_completed", "time_us": 20}]],
 }
 _KINDS = {

@@ -47,7 +47,11 @@ def corpus() -> list[bytes]:
     strange = [*usual, "INSERT INTO t VALUES (1, 2, x'6162', 4, NULL)", "INSERT INTO t (a) VALUES (2)"]
     made = [_made([*usual, *long], size) for size in (512, 1024, 4096)]
     made += [_made(statements, 512) for statements in (many, keyed, free, holes, added, strange, [])]
-    made += [_made([*many, *long], 512, "auto_vacuum=FULL"), _made(many, 1024), _made(usual, 512, "encoding='UTF-16le'")]
+    made += [
+        _made([*many, *long], 512, "auto_vacuum=FULL"),
+        _made(many, 1024),
+        _made(usual, 512, "encoding='UTF-16le'"),
+    ]
     return made
 
 
@@ -84,8 +88,12 @@ def run(data: bytes) -> None:
         if isinstance(outcome, AlltraceError):  # also where SQLite reads it: it takes a record's broken header for none
             raise outcome
         whole = _is_sound(table)
-        assert whole or warned or not _is_checked_alone(table), f"table {table} is read, but the integrity check refuses it"
-        assert not whole or _same(outcome, other), f"table {table} is read otherwise than by sqlite3: {outcome}, {other}"
+        assert whole or warned or not _is_checked_alone(table), (
+            f"table {table} is read, but the integrity check refuses it"
+        )
+        assert not whole or _same(outcome, other), (
+            f"table {table} is read otherwise than by sqlite3: {outcome}, {other}"
+        )
 
 
 def _outcome(source: RawSource, table: str) -> pa.Table | AlltraceError:

@@ -15,7 +15,21 @@ from tests.fuzz.fields import Fields
 
 _TYPES = (pa.int64(), pa.int32(), pa.int8(), pa.uint32(), pa.string(), pa.dictionary(pa.int32(), pa.string()))
 _KINDS = (INT, MICROSECONDS, VARINT, FIXED64, TEXT)
-_TEXTS = ("", "a", ",", '"', 'say "so"', "line\nbreak", "\r", "é核🚀", "x" * 33, " ", "\x00", "12345678", "1234567890123456")
+_TEXTS = (
+    "",
+    "a",
+    ",",
+    '"',
+    'say "so"',
+    "line\nbreak",
+    "\r",
+    "é核🚀",
+    "x" * 33,
+    " ",
+    "\x00",
+    "12345678",
+    "1234567890123456",
+)
 _MOST = 200
 
 
@@ -25,7 +39,9 @@ def corpus() -> list[bytes]:
     found = [bytes(8)]
     for count in (1, 2, 7, 40):
         for columns in (1, 2, 5):
-            head = b"".join(n.to_bytes(2, "little") for n in (count, columns, *(draw.randrange(6) for _ in range(columns))))
+            head = b"".join(
+                n.to_bytes(2, "little") for n in (count, columns, *(draw.randrange(6) for _ in range(columns)))
+            )
             body = b"".join(_column(count, draw) for _ in range(columns))
             found.append(head + body)
     return found
@@ -58,7 +74,9 @@ def _csv(types: Sequence[Any], numbers: Sequence[Any], more: Sequence[Any], offs
             given = [_TEXTS[f % len(_TEXTS)] for f in flags.tolist()]
         nulls = flags[0] % 2 == 1
         given = [None if nulls and f % 5 == 0 else v for v, f in zip(given, flags.tolist(), strict=True)]
-        arrays.append(pa.array(given, pa.string()).dictionary_encode() if pa.types.is_dictionary(kind) else pa.array(given, kind))
+        arrays.append(
+            pa.array(given, pa.string()).dictionary_encode() if pa.types.is_dictionary(kind) else pa.array(given, kind)
+        )
     table = pa.table(arrays, names=[f"c{n}" for n in range(len(arrays))])
     first = offset % table.num_rows
     rows = list(zip(*(column.slice(first).to_pylist() for column in arrays), strict=True))

@@ -61,7 +61,8 @@ def test_a_trace_answers_as_its_run(tmp_path, name):
     unsure = {"confidence"} if name == "rocm" else set()
     for question in SAME[name].split():
         answers = [
-            [{k: v for k, v in row.items() if k not in unsure} for row in r.recipe(question).to_pylist()] for r in (again, run)
+            [{k: v for k, v in row.items() if k not in unsure} for row in r.recipe(question).to_pylist()]
+            for r in (again, run)
         ]
         assert answers[0] == answers[1], question
     assert any("read back" in note for note in again.recipe("kernels").notes)
@@ -72,15 +73,33 @@ def test_a_trace_has_the_findings_of_its_run_but_for_what_the_profiler_said(tmp_
     run = opened("sharded-slow-host", tmp_path / "copy")
     again = alltrace.open(traced(run, tmp_path / "out.json.gz"), cache_dir=tmp_path / "cache")
     columns = ("kind", "severity", "lost_ns", "ranks", "hosts", "where", "confidence")
-    findings, those_again = ([[row[c] for c in columns] for row in r.recipe("diagnose").to_pylist()] for r in (run, again))
+    findings, those_again = (
+        [[row[c] for c in columns] for row in r.recipe("diagnose").to_pylist()] for r in (run, again)
+    )
     left_out = [f for f in findings if f not in those_again]
     assert left_out == [["capture-fault", "medium", 0, [0], ["node001"], "dropped events", 1.0]]
     assert [f for f in findings if f in those_again] == those_again
 
 
 LOST = {
-    "kernels": {"green_context", "mangled_name", "shared_memory", "local_memory_per_thread", "local_memory", "occupancy_percent"},
-    "copies": {"green_context", "src_device", "dst_device", "value", "address", "migration_cause", "graph_node", "collective"},
+    "kernels": {
+        "green_context",
+        "mangled_name",
+        "shared_memory",
+        "local_memory_per_thread",
+        "local_memory",
+        "occupancy_percent",
+    },
+    "copies": {
+        "green_context",
+        "src_device",
+        "dst_device",
+        "value",
+        "address",
+        "migration_cause",
+        "graph_node",
+        "collective",
+    },
     "graphs": {"green_context", "graph_exec"},
     "ranges": {"end_thread", "color", "source_row"},
     "marks": {"color"},
@@ -115,12 +134,21 @@ def a_rank(draw):
         "ucx": {"kind": "submit", "bytes": 5, "peer": 2**50},
         "osrt": {"return_value": -1},
         "syscalls": {"return_value": 2**40},
-        "openacc": {"kind": "data", "bytes": 9, "file": "a b.c", "line": 3, "function": 'f<"é">', "kernel": "k", "variable": "x"},
+        "openacc": {
+            "kind": "data",
+            "bytes": 9,
+            "file": "a b.c",
+            "line": 3,
+            "function": 'f<"é">',
+            "kernel": "k",
+            "variable": "x",
+        },
         "openmp": {"kind": "task"},
     }
     for table, values in others.items():
         tables[table] = [
-            {"start": 100 * n, "end": 100 * n + 50, "thread": n % 2, "name": name, **values} for n, name in enumerate(HOSTILE)
+            {"start": 100 * n, "end": 100 * n + 50, "thread": n % 2, "name": name, **values}
+            for n, name in enumerate(HOSTILE)
         ]
     for number, row in enumerate(tables["kernels"]):
         shape = {f"{what}_{axis}": number + n for what in ("grid", "block", "cluster") for n, axis in enumerate("xyz")}
@@ -155,9 +183,19 @@ def test_rows_come_back_with_what_a_slice_shows(tmp_path, monkeypatch, seed):
 
 
 def test_operations_of_a_reader_come_back_with_their_kernels(tmp_path):
-    operation = {"op": "AllReduce", "communicator": "0x1", "sequence": 7, "bytes": 2**33, "count": 9, "datatype": "half"}
+    operation = {
+        "op": "AllReduce",
+        "communicator": "0x1",
+        "sequence": 7,
+        "bytes": 2**33,
+        "count": 9,
+        "datatype": "half",
+    }
     operation |= {"group_size": 2, "group_rank": 1, "root": None, "peer": None, "evidence": "trace"}
-    rows = {"kernels": [collective(100, 300, stream=20)], "collectives": [{"start": 100, "end": 300, "stream": 20, **operation}]}
+    rows = {
+        "kernels": [collective(100, 300, stream=20)],
+        "collectives": [{"start": 100, "end": 300, "stream": 20, **operation}],
+    }
     run = make_run(tmp_path / "run", {1: rows, 0: {"kernels": [kernel(5, 9)]}})
     again = read_back(traced(run, tmp_path / "out.json"), tmp_path / "again")
     [row] = again.rank(1).table("collectives").to_pylist()
@@ -178,7 +216,8 @@ def test_ranks_that_are_missing_stay_missing(tmp_path):
 
 def small(tmp_path, name="out.json"):
     return traced(
-        make_run(tmp_path / "run", {r: {"kernels": [kernel(5, 9)], "copies": [copy(1, 2)]} for r in (0, 1)}), tmp_path / name
+        make_run(tmp_path / "run", {r: {"kernels": [kernel(5, 9)], "copies": [copy(1, 2)]} for r in (0, 1)}),
+        tmp_path / name,
     )
 
 
@@ -196,7 +235,10 @@ def test_it_is_read_if_named_and_no_report_in_a_folder(tmp_path):
 def test_an_older_trace_is_refused_with_advice(tmp_path):
     path = small(tmp_path)
     trace = json.loads(path.read_text())
-    for about, found in (({"exported_by": "alltrace"}, "does not say"), ({**trace["otherData"], "version": 99}, "version 99")):
+    for about, found in (
+        ({"exported_by": "alltrace"}, "does not say"),
+        ({**trace["otherData"], "version": 99}, "version 99"),
+    ):
         path.write_text(json.dumps({"otherData": about, "traceEvents": []}, separators=(",", ":")))
         with pytest.raises(InputError, match=f"{found}.*export the run again"):
             open_report(path)
@@ -232,7 +274,17 @@ def test_events_that_are_on_no_track_are_left_out(tmp_path):
     path = small(tmp_path)
     trace = json.loads(path.read_text())
     slices = [e for e in trace["traceEvents"] if e["ph"] == "X"]
-    bad = [{"pid": 1}, {"pid": "x"}, {"tid": 0}, {"tid": 99}, {"tid": -1}, {"tid": 2**62}, {"ts": "x"}, {"dur": None}, {"ph": "Q"}]
+    bad = [
+        {"pid": 1},
+        {"pid": "x"},
+        {"tid": 0},
+        {"tid": 99},
+        {"tid": -1},
+        {"tid": 2**62},
+        {"ts": "x"},
+        {"dur": None},
+        {"ph": "Q"},
+    ]
     trace["traceEvents"] += [{**slices[0], **change} for change in bad]
     path.write_text(json.dumps(trace, separators=(",", ":")))
     again = read_back(path, tmp_path / "again")

@@ -105,7 +105,9 @@ def test_what_follows_a_pickle_is_not_passed_over(protocol, behind):
         assert decode(pickled + behind) == PLAIN
 
 
-@pytest.mark.parametrize("write", [pickle.dumps, lambda content: json.dumps(content).encode() + b"\n"], ids=["pickle", "json"])
+@pytest.mark.parametrize(
+    "write", [pickle.dumps, lambda content: json.dumps(content).encode() + b"\n"], ids=["pickle", "json"]
+)
 def test_a_second_dump_in_a_file_is_said(tmp_path, write):
     path = tmp_path / "nccl_trace_rank_3"
     path.write_bytes(write(dump([entry(1), entry(2)])) + write(dump([entry(9)])))
@@ -139,7 +141,18 @@ def nested(levels):
     return value
 
 
-ODD = [10**30, float("inf"), float("nan"), -(2**63), True, [[[]]], {"a": 1}, nested(30), "x", "nccl:send 1->" + "9" * 30]
+ODD = [
+    10**30,
+    float("inf"),
+    float("nan"),
+    -(2**63),
+    True,
+    [[[]]],
+    {"a": 1},
+    nested(30),
+    "x",
+    "nccl:send 1->" + "9" * 30,
+]
 
 
 @pytest.mark.parametrize("value", ODD, ids=range(len(ODD)))
@@ -149,7 +162,9 @@ def test_odd_values_are_entries_not_understood_or_left_out(tmp_path, value):
         path.write_bytes(pickle.dumps({**dump([entry(1)]), key: value}))
         assert read_recording(str(path)).ranks == (3,)
     for key in ("name", "desc", "ranks"):
-        path.write_bytes(pickle.dumps(dump([entry(1)], groups={"0": {"name": "0", "desc": "x", "ranks": [0], key: value}})))
+        path.write_bytes(
+            pickle.dumps(dump([entry(1)], groups={"0": {"name": "0", "desc": "x", "ranks": [0], key: value}}))
+        )
         assert len(read_recording(str(path)).entries) == 1
     for key in entry(1):
         path.write_bytes(pickle.dumps(dump([entry(1), entry(2, duration_ms=1.0, **{key: value})])))
@@ -162,7 +177,9 @@ def test_odd_values_are_entries_not_understood_or_left_out(tmp_path, value):
 @pytest.mark.parametrize("form", ["pickle", "json"])
 def test_dumps(tmp_path, form):
     path = tmp_path / "nccl_trace_rank_3"
-    root = dump([entry(1), entry(2, state="started"), entry(3, op="nccl:send 3->1", is_p2p=True, p2p_seq_id=5), "nonsense"])
+    root = dump(
+        [entry(1), entry(2, state="started"), entry(3, op="nccl:send 3->1", is_p2p=True, p2p_seq_id=5), "nonsense"]
+    )
     path.write_bytes(pickle.dumps(root) if form == "pickle" else json.dumps(root).encode())
     found = read_recording(str(path))
     assert (found.ranks, found.groups, found.unread, found.version) == ((3,), {"0": (0, 1)}, 1, "2.10")
@@ -201,7 +218,9 @@ def test_a_dump_that_ends_early_holds_the_operations_before_its_end(tmp_path, fo
     """Wherever it is cut: the operations that are read are the first ones, unchanged, and more of them the later the cut."""
     content = dump([entry(n, op=f"nccl:all_{n}") for n in range(1, 8)])
     text = isinstance(form, str)
-    data = json.dumps(content, indent=2 if form == "indented" else None).encode() if text else pickle.dumps(content, form)
+    data = (
+        json.dumps(content, indent=2 if form == "indented" else None).encode() if text else pickle.dumps(content, form)
+    )
     path = tmp_path / "nccl_trace_rank_1"
     path.write_bytes(data)
     whole = read_recording(str(path)).entries

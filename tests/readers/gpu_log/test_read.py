@@ -35,7 +35,9 @@ def row(n, gpu, name, *, units=True):
     sm, memory, power, temperature, reasons = values(n, gpu)
     at = (START + timedelta(milliseconds=100 * n)).strftime("%Y/%m/%d %H:%M:%S.%f")[:-3]
     mhz, watt = (" MHz", " W") if units else ("", "")
-    return f"{at}, {name}, {sm:.0f}{mhz}, {memory:.0f}{mhz}, {power:.2f}{watt}, {temperature:.0f}, 0x{int(reasons):016x}"
+    return (
+        f"{at}, {name}, {sm:.0f}{mhz}, {memory:.0f}{mhz}, {power:.2f}{watt}, {temperature:.0f}, 0x{int(reasons):016x}"
+    )
 
 
 def lines(names=UUIDS[:2], count=5, **form):
@@ -78,7 +80,10 @@ def test_every_form_of_csv_is_read(tmp_path, text):
 
 @pytest.mark.parametrize(
     ("names", "attribute", "wanted"),
-    [(["0", "1"], "number", [0, 1]), (["00000000:17:00.0", "00000001:CA:00.0"], "bus_id", ["0000:17:00.0", "0001:ca:00.0"])],
+    [
+        (["0", "1"], "number", [0, 1]),
+        (["00000000:17:00.0", "00000001:CA:00.0"], "bus_id", ["0000:17:00.0", "0001:ca:00.0"]),
+    ],
 )
 @pytest.mark.parametrize("header", [True, False])
 def test_gpus_without_uuid(tmp_path, names, attribute, wanted, header):
@@ -114,7 +119,9 @@ def test_a_last_line_without_an_end_is_left_out(tmp_path):
 
 
 def test_lines_that_are_not_understood_are_counted(tmp_path):
-    log = read(tmp_path, "\n".join([HEADER, *lines(), "Unable to determine the device handle", "a, b, c, d, e, f, g"]) + "\n")
+    log = read(
+        tmp_path, "\n".join([HEADER, *lines(), "Unable to determine the device handle", "a, b, c, d, e, f, g"]) + "\n"
+    )
     assert (len(log.gpu), log.bad_lines) == (10, 2)
     assert log.first_bad == "line 12: it has 1 columns, not 7"
 
@@ -166,7 +173,9 @@ def test_the_exporter_with_times(tmp_path):
         text += 'DCGM_FI_DEV_FB_USED{gpu="0",UUID="GPU-12345678"} 17\n'
     log = read(tmp_path, text)
     assert (log.format, log.local, log.bad_lines) == ("DCGM exporter", False, 0)
-    assert [(g.uuid, g.bus_id, g.number, g.host) for g in log.gpus] == [(UUIDS[g], f"0000:1{g}:00.0", g, "node7") for g in range(2)]
+    assert [(g.uuid, g.bus_id, g.number, g.host) for g in log.gpus] == [
+        (UUIDS[g], f"0000:1{g}:00.0", g, "node7") for g in range(2)
+    ]
     assert samples(log) == [(gpu, BEGIN_NS + 10**8 * n, values(n, gpu)) for gpu in range(2) for n in range(3)]
 
 
@@ -185,7 +194,9 @@ def test_times(at, quarters):
     assert stamp_of(told) == (seconds - zone // timedelta(microseconds=1) * 1000, False)
 
 
-@together("text", ["0026/11/25 09:30:04.123", "9026/11/25 09:30:04.123", "99999999999.5", "2026/13/25 09:30:04", "soon"])
+@together(
+    "text", ["0026/11/25 09:30:04.123", "9026/11/25 09:30:04.123", "99999999999.5", "2026/13/25 09:30:04", "soon"]
+)
 def test_times_of_no_job(text):
     with pytest.raises(ValueError, match="time"):
         stamp_of(text)

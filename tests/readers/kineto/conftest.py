@@ -51,7 +51,9 @@ EVENTS = [
 def trace(events=None, **metadata):
     return {
         "schemaVersion": 1,
-        "deviceProperties": [{"id": 0, "name": "NVIDIA H200", "totalGlobalMem": 2**37, "computeMajor": 9, "numSms": 132}],
+        "deviceProperties": [
+            {"id": 0, "name": "NVIDIA H200", "totalGlobalMem": 2**37, "computeMajor": 9, "numSms": 132}
+        ],
         "distributedInfo": RANK_1,
         "baseTimeNanoseconds": BASE_NS,
         **metadata,

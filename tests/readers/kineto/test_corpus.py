@@ -16,7 +16,17 @@ from .planted import RANKS, SOURCE, load, plant
 
 pytestmark = pytest.mark.corpus
 
-TABLE_OF_ROLE = {1: "kernels", 2: "copies", 3: "copies", 4: "api", 5: "api", 6: "syncs", 7: "ranges", 8: "ranges", 10: "overheads"}
+TABLE_OF_ROLE = {
+    1: "kernels",
+    2: "copies",
+    3: "copies",
+    4: "api",
+    5: "api",
+    6: "syncs",
+    7: "ranges",
+    8: "ranges",
+    10: "overheads",
+}
 NAMES = f"""
 {SOURCE} hta/timeline_analysis__sampled_rank-0.json.gz hta/rank_unavailable__rank_not_found.json.gz
 tracelens/b200__eager_trace.json.gz tracelens/h100__Qwen_Qwen1.5-0.5B-Chat__1016005.json.gz
@@ -29,7 +39,9 @@ tracelens/inference__vllm_decode_full__graph_execution.json.gz tracelens/mi300__
 def test_every_event_is_there(corpus, name):
     path = corpus / "kineto" / name
     events = [e for e in load(path)["traceEvents"] if e.get("ph") == "X"]
-    expected = Counter(TABLE_OF_ROLE[ROLES[c]] for e in events if (c := e["cat"].lower()) in ROLES and c != "python_function")
+    expected = Counter(
+        TABLE_OF_ROLE[ROLES[c]] for e in events if (c := e["cat"].lower()) in ROLES and c != "python_function"
+    )
     expected["ranges"] += sum(e["name"].startswith("nn.Module: ") for e in events if e["cat"] == "python_function")
     kernels = [e for e in events if e["cat"] == "kernel"]
     reader = open_report(path)
@@ -119,5 +131,7 @@ def test_kernels_of_amd_traces_have_a_family_or_communicate(corpus, name):
     communicates = {n for n in lasted if built_in_rules().kind(n) in COMMUNICATION}
     assert all("nccl" in n.lower() for n in communicates)
     computes = {n: t for n, t in lasted.items() if n not in communicates}
-    other = sum(t for n, t in computes.items() if family_in_name(n) in (None, OTHER) or built_in_rules().kind(n) != "compute")
+    other = sum(
+        t for n, t in computes.items() if family_in_name(n) in (None, OTHER) or built_in_rules().kind(n) != "compute"
+    )
     assert other < 0.05 * sum(computes.values())

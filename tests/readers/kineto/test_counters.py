@@ -21,7 +21,10 @@ def launch(ts, correlation, name="cudaLaunchKernel"):
     return event("cuda_runtime", name, ts, 5, correlation=correlation)
 
 
-KERNELS = [measured("second", 1_000_600, **{FMA: 7, PIPE: 2.5}), measured("first", 1_000_500, **{FMA: 9119334400, PIPE: 0})]
+KERNELS = [
+    measured("second", 1_000_600, **{FMA: 7, PIPE: 2.5}),
+    measured("first", 1_000_500, **{FMA: 9119334400, PIPE: 0}),
+]
 LAUNCHES = [
     launch(1_000_100, 4), launch(1_000_110, 5, "cudaMemcpyAsync"), launch(1_000_120, 6, "cudaLaunchHostFunc"),
     launch(1_000_200, 9, "cuLaunchKernelEx"),
@@ -31,7 +34,8 @@ LAUNCHES = [
 def test_counters_go_to_the_launches_in_their_order(write):
     rows = rows_of(write(trace([*KERNELS, *LAUNCHES])), "kernel_counters")
     assert [
-        tuple(r[k] for k in ("number", "name", "metric", "value", "time", "thread", "correlation", "device")) for r in rows
+        tuple(r[k] for k in ("number", "name", "metric", "value", "time", "thread", "correlation", "device"))
+        for r in rows
     ] == [
         (1, "first", FMA, 9119334400.0, us(1_000_100), 0, 4, 0),
         (1, "first", PIPE, 0.0, us(1_000_100), 0, 4, 0),
@@ -52,11 +56,11 @@ def test_where_launches_are_not_as_many_or_devices_several_the_order_alone_is_kn
 
 def test_what_is_no_number_is_left_out_and_arguments_that_are_no_json_are_counted(write):
     odd = measured("odd", 1_000_700, **{FMA: "many", PIPE: True, "l1tex__m.avg": float("nan"), "l1tex__n.avg": -1.5})
-    broken = (
-        '{"ph": "X", "cat": "cuda_profiler_range", "name": "x", "pid": 0, "tid": 0, "ts": 1000800, "dur": 1, "args": {"a": nan}}'
-    )
+    broken = '{"ph": "X", "cat": "cuda_profiler_range", "name": "x", "pid": 0, "tid": 0, "ts": 1000800, "dur": 1, "args": {"a": nan}}'
     text = json.dumps(trace([odd])).replace('"traceEvents": [', f'"traceEvents": [{broken}, ')
-    assert [(r["number"], r["metric"], r["value"]) for r in rows_of(write(text), "kernel_counters")] == [(1, "l1tex__n.avg", -1.5)]
+    assert [(r["number"], r["metric"], r["value"]) for r in rows_of(write(text), "kernel_counters")] == [
+        (1, "l1tex__n.avg", -1.5)
+    ]
     assert warnings_of(write(text)) == (
         (),
         ("events left out because they are not valid JSON (an escape or a quote may be at fault): 1",),

@@ -22,7 +22,15 @@ def events():
     for n in range(KERNELS):
         at, both = US + 1000 + 400 * n, {"correlation": n + 1}
         on_gpu = {"device": 0, "context": 1, "stream": 7}
-        launch = {"cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 9, "tid": 9, "ts": at - 20, "dur": 5, "args": both}
+        launch = {
+            "cat": "cuda_runtime",
+            "name": "cudaLaunchKernel",
+            "pid": 9,
+            "tid": 9,
+            "ts": at - 20,
+            "dur": 5,
+            "args": both,
+        }
         kernel = {"cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "ts": at, "dur": 300, "args": {**both, **on_gpu}}
         pairs.append(({"ph": "X", **launch}, {"ph": "X", **kernel}))
     return pairs
@@ -35,7 +43,13 @@ def all_from(first, **changes):
 COPY = {"cat": "gpu_memcpy", "name": "Memcpy HtoD (Pinned -> Device)"}
 CASES = {
     "one over all later ones": ({1: {"dur": 2_000_000}}, OVERRUN.format("kernels"), 1, KERNELS, 7_300_000),
-    "two of a stream": ({1: {"dur": 2_000_000}, 9: {"dur": 2_000_000}}, OVERRUN.format("kernels"), 2, KERNELS, 7_400_000),
+    "two of a stream": (
+        {1: {"dur": 2_000_000}, 9: {"dur": 2_000_000}},
+        OVERRUN.format("kernels"),
+        2,
+        KERNELS,
+        7_400_000,
+    ),
     "a copy over kernels": ({1: {**COPY, "dur": 2_000_000}}, OVERRUN.format("copies"), 1, KERNELS - 1, 6_900_000),
     "to the last but three": ({1: {"dur": 8_000}}, OVERRUN.format("kernels"), 1, KERNELS, 7_300_000),
     "236 years": ({2: {"dur": 7.45e15}}, UNREACHABLE, 1, KERNELS - 1, 6_900_000),
@@ -47,7 +61,13 @@ CASES = {
     "half at 0": (all_from(12, ts=0, dur=0), LEFT_OUT, 12, 12, 3_600_000),
     "half at 0 with durations": (all_from(12, ts=0), LEFT_OUT, 12, 12, 3_600_000),
     "half before 0": (all_from(12, ts=-1), LEFT_OUT, 12, 12, 3_600_000),
-    "half at the first moment": (all_from(12, ts=US), "rows of `kernels` without a time or a duration", 12, 12, 3_600_000),
+    "half at the first moment": (
+        all_from(12, ts=US),
+        "rows of `kernels` without a time or a duration",
+        12,
+        12,
+        3_600_000,
+    ),
 }
 
 
@@ -56,7 +76,9 @@ def test_what_is_wrong_is_counted_and_the_rest_is_read(tmp_path, changes, text, 
     pairs = [(launch, kernel | changes.get(n, {})) for n, (launch, kernel) in enumerate(events())]
     operator = {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 9, "tid": 9, "ts": US, "dur": 11_000, "args": {}}
     report = tmp_path / "rank0.pt.trace.json"
-    report.write_text(json.dumps({"schemaVersion": 1, "traceEvents": [operator, *(event for pair in pairs for event in pair)]}))
+    report.write_text(
+        json.dumps({"schemaVersion": 1, "traceEvents": [operator, *(event for pair in pairs for event in pair)]})
+    )
     import_reports([str(report)], tmp_path / "run", jobs=1)
     run = OpenRun(tmp_path / "run")
     (rank,) = run.manifest.ranks

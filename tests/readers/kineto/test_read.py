@@ -43,9 +43,17 @@ def test_copies_fills_waits_and_calls(write):
     assert (copy["kind"], copy["bytes"], copy["src_kind"], copy["dst_kind"]) == ("HtoD", 4096, "pinned", "device")
     assert (fill["kind"], fill["bytes"], fill["src_kind"], fill["dst_kind"]) == ("memset", 64, None, "device")
     (wait,) = rows_of(path, "syncs")
-    assert (wait["kind"], wait["start"], wait["end"], wait["stream"]) == ("stream-wait", us(1_000_056), us(1_000_058), 7)
+    assert (wait["kind"], wait["start"], wait["end"], wait["stream"]) == (
+        "stream-wait",
+        us(1_000_056),
+        us(1_000_058),
+        7,
+    )
     calls = [(r["name"], r["kind"], r["correlation"], r["start"], r["end"]) for r in rows_of(path, "api")]
-    assert calls == [("cudaLaunchKernel", "runtime", 77, 12_001, 18_000), ("cuLaunchKernelEx", "driver", 90, 110_000, 115_000)]
+    assert calls == [
+        ("cudaLaunchKernel", "runtime", 77, 12_001, 18_000),
+        ("cuLaunchKernelEx", "driver", 90, 110_000, 115_000),
+    ]
 
 
 def test_a_wait_for_an_event_tells_the_call_that_recorded_it(write):
@@ -87,14 +95,26 @@ def test_a_kernel_finds_its_call_by_every_trail(write, how):
         "Out msg nelems": 40,
         **GROUP,
     }
-    call = event("cpu_op", "record_param_comms", 1_000_010, 50, **{"External id": 3}, **({} if how == "kernel" else meta))
+    call = event(
+        "cpu_op", "record_param_comms", 1_000_010, 50, **{"External id": 3}, **({} if how == "kernel" else meta)
+    )
     launch = event(
-        "cuda_runtime", "cudaLaunchKernelExC", 1_000_020, 5, correlation=8, **({"External id": 3} if how == "launch" else {})
+        "cuda_runtime",
+        "cudaLaunchKernelExC",
+        1_000_020,
+        5,
+        correlation=8,
+        **({"External id": 3} if how == "launch" else {}),
     )
     own = meta if how == "kernel" else {"External id": 3} if how == "external" else {}
     kernel = gpu("kernel", "ncclDevKernel_Generic(x)", 1_000_040, 30, 8, **own)
     (row,) = rows_of(write(trace([kernel, launch, call])), "collectives")
-    assert (row["op"], row["bytes"], row["communicator"], row["api_start"] is None) == ("ReduceScatter", 160, "pg 0 [0, 1]", False)
+    assert (row["op"], row["bytes"], row["communicator"], row["api_start"] is None) == (
+        "ReduceScatter",
+        160,
+        "pg 0 [0, 1]",
+        False,
+    )
     assert (row["start"], row["end"]) == (us(1_000_040), us(1_000_070))
 
 
@@ -130,11 +150,17 @@ def test_the_report_says_who_it_is_about(write):
     assert report.utc_ns == BASE_NS + ZERO_US * 1000
     assert [(t["tid"], t["process"]) for t in dictionaries["threads"]] == [(4001, 0)]
     (device,) = dictionaries["devices"]
-    assert (device["ordinal"], device["sm_count"], device["memory_bytes"], device["compute_major"]) == (0, 132, 2**37, 9)
+    assert (device["ordinal"], device["sm_count"], device["memory_bytes"], device["compute_major"]) == (
+        0,
+        132,
+        2**37,
+        9,
+    )
 
 
 @pytest.mark.parametrize(
-    ("written", "called"), [("thread 4001 (pt_main)", "pt_main"), ("thread 9 (pt_main)", "thread 9 (pt_main)"), ("main ", "main")]
+    ("written", "called"),
+    [("thread 4001 (pt_main)", "pt_main"), ("thread 9 (pt_main)", "thread 9 (pt_main)"), ("main ", "main")],
 )
 def test_threads_are_called_what_the_system_calls_them(write, written, called):
     about = {"ph": "M", "name": "thread_name", "pid": 4000, "tid": 4001, "args": {"name": written}}
@@ -229,7 +255,12 @@ def test_a_large_trace_is_known_whole_by_its_end(write, monkeypatch):
     monkeypatch.setattr("alltrace.readers.kineto.identity._LONG_HEAD_BYTES", 4_000)
     events = [gpu("kernel", "k", i, 0.5, i) for i in range(1, 5_000)]
     behind = {"traceEvents": events, "distributedInfo": RANK_1, "baseTimeNanoseconds": BASE_NS}
-    for content, whole in ((behind, True), (json.dumps(behind)[:-200], False), (events, True), (json.dumps(events)[:-9], False)):
+    for content, whole in (
+        (behind, True),
+        (json.dumps(behind)[:-200], False),
+        (events, True),
+        (json.dumps(events)[:-9], False),
+    ):
         reader = open_report(write(content))
         assert any("cut short" in w.text for w in reader.report.warnings) == (not whole)
         if content is behind:
@@ -238,7 +269,9 @@ def test_a_large_trace_is_known_whole_by_its_end(write, monkeypatch):
 
 
 def test_broken_numbers_do_no_harm(write):
-    text = json.dumps(trace()).replace('"registers per thread": 40', '"registers per thread": NaN, "blocks per SM": Infinity')
+    text = json.dumps(trace()).replace(
+        '"registers per thread": 40', '"registers per thread": NaN, "blocks per SM": Infinity'
+    )
     assert rows_of(write(text), "kernels")[0]["registers"] is None
 
 
@@ -256,7 +289,10 @@ def test_a_broken_event_is_named_once_the_whole_trace_was_read(write):
     path = write(json.dumps(trace()).replace("aten::mm", 'aten::"mm'))
     assert "aten::mm" not in [r["name"] for r in rows_of(path, "ranges")]
     assert len(rows_of(path, "kernels")) == 2
-    assert warnings_of(path) == ((), ("events left out because they are not valid JSON (an escape or a quote may be at fault): 1",))
+    assert warnings_of(path) == (
+        (),
+        ("events left out because they are not valid JSON (an escape or a quote may be at fault): 1",),
+    )
 
 
 def test_events_without_a_time_are_counted_and_left_out(write):
@@ -365,14 +401,17 @@ def test_a_trace_of_another_tool_is_refused(write):
 def test_a_compressed_trace_that_breaks_off_early_is_read_as_far(write, kind):
     """Nearly all events whose bytes are there are read, also where they are less than a first large piece."""
     events = [
-        event("cpu_op", f"aten::op{n * 7919 % 100_003}", 1_000_000 + n, 1, **{"External id": n * 31 % 8192}) for n in range(4000)
+        event("cpu_op", f"aten::op{n * 7919 % 100_003}", 1_000_000 + n, 1, **{"External id": n * 31 % 8192})
+        for n in range(4000)
     ]
     path = write(trace(events), f"a.json.{kind}")
     packed = path.read_bytes()
     path.write_bytes(packed[: len(packed) // 2])
     reader = open_report(path)
     read = sum(b.num_rows for _, b in reader.stream(("ranges",)))
-    assert [w.text for w in reader.report.warnings] == ["the trace is cut short: the complete part was read, the rest is missing"]
+    assert [w.text for w in reader.report.warnings] == [
+        "the trace is cut short: the complete part was read, the rest is missing"
+    ]
     reader.close()
     if kind == "gz":
         there = zlib.decompressobj(47).decompress(packed[: len(packed) // 2]).count(b"External id")
@@ -390,8 +429,15 @@ def test_metadata_that_no_profiler_writes_does_no_harm(write):
 
 
 def test_members_nested_without_end_are_none(write):
-    given = {"Collective name": "allreduce", "Process Group Name": "0", "Process Group Ranks": "[" * 100_000, "Group size": 2}
-    (row,) = rows_of(write(json.dumps(trace([gpu("kernel", "ncclDevKernel_AllReduce", 10, 5, 1, **given)]))), "collectives")
+    given = {
+        "Collective name": "allreduce",
+        "Process Group Name": "0",
+        "Process Group Ranks": "[" * 100_000,
+        "Group size": 2,
+    }
+    (row,) = rows_of(
+        write(json.dumps(trace([gpu("kernel", "ncclDevKernel_AllReduce", 10, 5, 1, **given)]))), "collectives"
+    )
     assert (row["op"], row["group_size"], row["group_rank"]) == ("AllReduce", 2, None)
 
 
@@ -428,9 +474,26 @@ def test_a_base_that_is_no_time_makes_times_relative(write, base):
 
 
 def memory(ts, size, **args):
-    about = {"Device Type": 1, "Device Id": 0, "Addr": 4096, "Bytes": size, "Total Allocated": 512, "Total Reserved": 2048, **args}
+    about = {
+        "Device Type": 1,
+        "Device Id": 0,
+        "Addr": 4096,
+        "Bytes": size,
+        "Total Allocated": 512,
+        "Total Reserved": 2048,
+        **args,
+    }
     about = {k: v for k, v in about.items() if v is not None}
-    return {"ph": "i", "s": "t", "cat": "cpu_instant_event", "name": "[memory]", "pid": 4000, "tid": 4001, "ts": ts, "args": about}
+    return {
+        "ph": "i",
+        "s": "t",
+        "cat": "cpu_instant_event",
+        "name": "[memory]",
+        "pid": 4000,
+        "tid": 4001,
+        "ts": ts,
+        "args": about,
+    }
 
 
 def test_blocks_of_the_allocator_are_allocations(write):
@@ -444,7 +507,18 @@ def test_blocks_of_the_allocator_are_allocations(write):
         {**memory(0, 8), "ts": "soon"},
     ]
     path = write(trace(events))
-    facts = ("time", "thread", "device", "memory", "kind", "bytes", "address", "allocated_bytes", "reserved_bytes", "source_row")
+    facts = (
+        "time",
+        "thread",
+        "device",
+        "memory",
+        "kind",
+        "bytes",
+        "address",
+        "allocated_bytes",
+        "reserved_bytes",
+        "source_row",
+    )
     assert [tuple(r[f] for f in facts) for r in rows_of(path, "allocations")] == [
         (200_500, 0, 0, "cuda", "allocate", 512, 4096, 512, 2048, 17),
         (201_000, 0, 0, "cuda", "free", 512, 4096, 0, 2048, 18),
@@ -456,7 +530,13 @@ def test_blocks_of_the_allocator_are_allocations(write):
 
 @pytest.mark.parametrize(
     ("category", "table"),
-    [("xpu_runtime", "api"), ("mtia_runtime", "api"), ("hpu_op", "api"), ("xpu_driver", "api"), ("mtia_ccp_events", "kernels")],
+    [
+        ("xpu_runtime", "api"),
+        ("mtia_runtime", "api"),
+        ("hpu_op", "api"),
+        ("xpu_driver", "api"),
+        ("mtia_ccp_events", "kernels"),
+    ],
 )
 def test_events_of_other_backends_are_calls_and_kernels(write, category, table):
     path = write(trace([gpu(category, "work", 1_000_000, 5, 1)]))
@@ -467,7 +547,9 @@ def test_events_of_other_backends_are_calls_and_kernels(write, category, table):
 def test_device_work_of_a_category_that_is_not_known_is_kept_and_named(write):
     events = [*EVENTS, gpu("npu_kernel", "matmul", 1_000_300, 7, 5), event("npu_counter", "range", 1_000_301, 7)]
     path = write(trace([*events, *[event("npu_counter", "range", 1_000_301, 7)]]))
-    assert [(r["name"], r["start"], r["stream"]) for r in rows_of(path, "kernels")][2:] == [("matmul", us(1_000_300), 7)]
+    assert [(r["name"], r["start"], r["stream"]) for r in rows_of(path, "kernels")][2:] == [
+        ("matmul", us(1_000_300), 7)
+    ]
     assert warnings_of(path)[1] == (
         "events of the unknown category `npu_counter`, left out because they have no device and no stream: 2",
         "events of the unknown category `npu_kernel`, read as kernels because they have a device and a stream: 1",
@@ -510,7 +592,9 @@ def test_collectives_of_a_backend_on_the_host_are_its_ranges(write):
         ("AllGather", us(1_000_170), us(1_000_200), us(1_000_170), *whole, None, None, "float32", None),
     ]
     two = {**RANK_1, "pg_config": [group, {**group, "pg_name": "1"}]}
-    assert {r["communicator"] for r in rows_of(write(trace(events, distributedInfo=two), "two.json"), "collectives")} == {None}
+    assert {
+        r["communicator"] for r in rows_of(write(trace(events, distributedInfo=two), "two.json"), "collectives")
+    } == {None}
     assert rows_of(write(trace([*events, gpu("kernel", "gemm", 1_000_300, 5, 1)]), "gpu.json"), "collectives") == []
 
 
@@ -548,7 +632,16 @@ def test_kernels_with_the_id_of_their_call_alone_are_joined_by_it(write):
             "dur": 3,
             "args": {"External id": 26},
         },
-        {"ph": "X", "cat": "kernel", "name": "Cijk", "pid": 2, "tid": 0, "ts": 1_000_050, "dur": 5, "args": {"External id": 26}},
+        {
+            "ph": "X",
+            "cat": "kernel",
+            "name": "Cijk",
+            "pid": 2,
+            "tid": 0,
+            "ts": 1_000_050,
+            "dur": 5,
+            "args": {"External id": 26},
+        },
     ]
     path = write(trace(events))
     assert [r["correlation"] for table in ("api", "kernels") for r in rows_of(path, table)] == [26, 26]
@@ -558,7 +651,16 @@ def test_kernels_with_the_id_of_their_call_alone_are_joined_by_it(write):
 
 def merged(label, count=12):
     return [
-        {"ph": "X", "cat": "cpu_op", "name": "o", "pid": label(rank), "tid": 1, "ts": 1_000_000 + n, "dur": 1, "args": {}}
+        {
+            "ph": "X",
+            "cat": "cpu_op",
+            "name": "o",
+            "pid": label(rank),
+            "tid": 1,
+            "ts": 1_000_000 + n,
+            "dur": 1,
+            "args": {},
+        }
         for rank in range(2)
         for n in range(count)
     ]
@@ -576,7 +678,8 @@ def merged(label, count=12):
 def test_a_trace_that_was_merged_and_does_not_name_the_ranks_of_all_is_refused(write, events, shown):
     reader = open_report(write(trace(events)))
     with pytest.raises(
-        InputError, match=f"it holds {shown}, as a trace does that was merged.*give the traces from before they were merged"
+        InputError,
+        match=f"it holds {shown}, as a trace does that was merged.*give the traces from before they were merged",
     ):
         _ = reader.report
 
@@ -640,7 +743,8 @@ def test_ranks_of_a_merged_trace_on_one_ordinal_are_of_several_hosts(write, tmp_
 def test_few_events_of_another_process_are_no_second_rank(write):
     events = merged(lambda _: 7)
     events += [
-        {"ph": "X", "cat": "cpu_op", "name": "o", "pid": 0, "tid": 1, "ts": 1_000_000 + n, "dur": 1, "args": {}} for n in range(20)
+        {"ph": "X", "cat": "cpu_op", "name": "o", "pid": 0, "tid": 1, "ts": 1_000_000 + n, "dur": 1, "args": {}}
+        for n in range(20)
     ]
     events += [{"ph": "X", "cat": "cpu_op", "name": "o", "pid": 8, "tid": 1, "ts": 1_000_000, "dur": 1, "args": {}}]
     events += [{"ph": "M", "name": "process_name", "pid": 7, "args": {"name": "worker_TP1"}}]
@@ -648,7 +752,8 @@ def test_few_events_of_another_process_are_no_second_rank(write):
 
 
 @pytest.mark.parametrize(
-    ("behind", "said"), [("", False), ("\n\n", False), ("\0\0", False), (" {}", True), (json.dumps(trace(EVENTS)), True)]
+    ("behind", "said"),
+    [("", False), ("\n\n", False), ("\0\0", False), (" {}", True), (json.dumps(trace(EVENTS)), True)],
 )
 def test_a_second_document_in_a_file_is_said(write, behind, said):
     texts = warnings_of(write(json.dumps(trace(EVENTS)) + behind))[1]
@@ -690,7 +795,9 @@ def test_events_at_time_0_are_left_out_and_the_others_keep_theirs(write, base):
     events = [gpu("kernel", "k", epoch_us + 1_000_000 + 10 * n, 5, n + 1) for n in range(4)]
     events += [gpu("kernel", "k", zero_us, duration, 9) for duration in (0, 5, 0, 0, 0, 5)]
     path = write(trace(events, **({"baseTimeNanoseconds": base} if base else {"baseTimeNanoseconds": 0})))
-    assert [(r["start"], r["end"]) for r in rows_of(path, "kernels")] == [(10_000 * n, 10_000 * n + 5_000) for n in range(4)]
+    assert [(r["start"], r["end"]) for r in rows_of(path, "kernels")] == [
+        (10_000 * n, 10_000 * n + 5_000) for n in range(4)
+    ]
     assert warnings_of(path)[1] == ("events left out because their start or duration is missing, 0 or not a number: 6",)
 
 

@@ -77,7 +77,9 @@ def test_more_strings_than_the_first_table_holds_are_told_apart():
 
 
 def test_an_event_broken_by_an_escape_is_left_out_alone():
-    rows, scan = scanned(r'{"traceEvents": [{"pid": 1}, {"name": "C:\dir\", "pid": 2}, {"pid": 3}, {"pid": 4}], "x": 5}')
+    rows, scan = scanned(
+        r'{"traceEvents": [{"pid": 1}, {"name": "C:\dir\", "pid": 2}, {"pid": 3}, {"pid": 4}], "x": 5}'
+    )
     assert rows["pid"] == [1, 3, 4]
     assert (scan.broken, scan.whole, scan.metadata) == (1, True, {"x": 5})
 

@@ -18,7 +18,14 @@ LOSS = [{"filename": "/loss.py", "line": 3, "name": "loss"}, *STEP[1:]]
 
 
 def event(action, at, address, size, frames=(), **others):
-    own = {"action": action, "addr": address, "size": size, "stream": 0, "time_us": ZERO_US + at, "frames": list(frames)}
+    own = {
+        "action": action,
+        "addr": address,
+        "size": size,
+        "stream": 0,
+        "time_us": ZERO_US + at,
+        "frames": list(frames),
+    }
     return {**own, **others}
 
 

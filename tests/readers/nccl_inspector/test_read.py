@@ -75,7 +75,9 @@ def test_what_is_left_out_and_lost_is_a_note_of_every_answer(tmp_path):
     plain = record(0, collective("AllReduce", 9, 5), size=1)
     timed = record(0, collective("AllReduce", 8, 5, **verbose(BASE_US, BASE_US + 5)), size=1)
     other = record(0, collective("AllReduce", 8, 5, **verbose(BASE_US, BASE_US + 5)), size=1, pid=7)
-    (path,) = write(tmp_path, {0: [record(0, stats(3, 1), key="dump_stats", version="v4.1", size=1), timed, plain, "{", other]})
+    (path,) = write(
+        tmp_path, {0: [record(0, stats(3, 1), key="dump_stats", version="v4.1", size=1), timed, plain, "{", other]}
+    )
     found = open_report(tmp_path / path)
     assert {(w.text.split(",")[0], w.number) for w in found.report.warnings} == {
         ("records that NCCL Inspector's buffers lost", 4),

@@ -16,7 +16,9 @@ def read(tmp_path, *lines):
 
 
 def test_a_record_of_the_first_version(tmp_path):
-    found = read(tmp_path, record(0, collective("ReduceScatter", 7, 41)), record(0, message("Send", 1, 3), key="p2p_perf"))
+    found = read(
+        tmp_path, record(0, collective("ReduceScatter", 7, 41)), record(0, message("Send", 1, 3), key="p2p_perf")
+    )
     assert (found.version, found.host, found.pid, found.unread, found.tells_drops) == ("v4.0", "h", 100, 0, False)
     assert found.communicators == {"0x9f": Communicator("world", 2, 1, 0)}
     one, other = found.operations

@@ -35,7 +35,9 @@ def calls_of(part, path):
 
 
 def truth_of(written):
-    return Counter((c.rank, c.op, c.op_count, c.count, c.datatype, c.root, c.nranks, c.host, c.pid) for c in written.calls)
+    return Counter(
+        (c.rank, c.op, c.op_count, c.count, c.datatype, c.root, c.nranks, c.host, c.pid) for c in written.calls
+    )
 
 
 def read(tmp_path, text, **options):

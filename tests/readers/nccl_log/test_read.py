@@ -103,9 +103,7 @@ def test_memory_is_that_of_one_log_however_seldom_python_looks_for_garbage(tmp_p
 
 def test_a_glued_host_is_told_by_the_others(tmp_path):
     first = b"gpu-dev-1:17:17 [2] NCCL INFO Using network IB\n"
-    glued = (
-        b"gpu-dev-1:18:18 [3] NCCL INFO comm 0x1 rank 3 nranks 4 cudaDev 3 busId 97gpu-dev-1:17:17 [2] NCCL INFO Using network IB\n"
-    )
+    glued = b"gpu-dev-1:18:18 [3] NCCL INFO comm 0x1 rank 3 nranks 4 cudaDev 3 busId 97gpu-dev-1:17:17 [2] NCCL INFO Using network IB\n"
     part = read(tmp_path, first + glued)
     assert [(p.host, p.pid) for p in part.records.processes] == [("gpu-dev-1", 17), ("gpu-dev-1", 18)]
     assert part.records.counts["not understood"] == 1
@@ -137,7 +135,10 @@ def test_a_long_line_does_not_take_the_square_of_its_length(tmp_path, line):
 
 
 def test_a_header_right_behind_a_cut_level(tmp_path):
-    part = read(tmp_path, b"a:1:1 [0] NCCL INFO Connected all rings\na:1:1 [0] NCCL INFOa:2:2 [0] NCCL INFO Connected all trees\n")
+    part = read(
+        tmp_path,
+        b"a:1:1 [0] NCCL INFO Connected all rings\na:1:1 [0] NCCL INFOa:2:2 [0] NCCL INFO Connected all trees\n",
+    )
     assert len(part.records.processes) == 2
     assert part.records.counts["connected"] == 2
 
@@ -166,9 +167,7 @@ def test_numbers_that_are_too_long_end_nothing(tmp_path, digits):
 
 
 def test_a_split_by_a_color_of_ten_digits(tmp_path):
-    line = (
-        b"h:1:1 [0] NCCL INFO ncclCommSplit comm 0x1 rank 0 nranks 2 cudaDev 0 busId 1 parent 0x2 color 2147483646 key 0 commId 0x3"
-    )
+    line = b"h:1:1 [0] NCCL INFO ncclCommSplit comm 0x1 rank 0 nranks 2 cudaDev 0 busId 1 parent 0x2 color 2147483646 key 0 commId 0x3"
     part = read(tmp_path, line + b" - Init COMPLETE\n")
     assert [(i.comm_id, i.parent) for i in part.instances] in ([("0x3", "0x2")], [])
     assert part.records.counts["init"] == 1

@@ -46,7 +46,13 @@ def read(tmp_path, text, name="x.out"):
 def test_new_tables(tmp_path, prefix):
     found = read(tmp_path, "".join(prefix + line + "\n" for line in NEW.splitlines()))
     (run,) = found.runs
-    assert (run.program, run.version, run.library, run.average, run.failed) == ("all_reduce_perf", "2.19.6", "23003", 38.107, True)
+    assert (run.program, run.version, run.library, run.average, run.failed) == (
+        "all_reduce_perf",
+        "2.19.6",
+        "23003",
+        38.107,
+        True,
+    )
     assert [r[2] for r in run.ranks] == ["host-a", "host-b"]
     first, second = run.rows
     assert (first.size, first.count, first.datatype, first.redop, first.root) == (8, 2, "bfloat16", "avg", -1)
@@ -117,7 +123,17 @@ def test_json(tmp_path):
     data = {
         "config": {"test": "all_gather_perf"},
         "devices": [{"rank": 0, "host": "a"}],
-        "results": [{"size": 8, "count": 2, "type": "float", "redop": "none", "root": -1, "out_of_place": half, "in_place": None}],
+        "results": [
+            {
+                "size": 8,
+                "count": 2,
+                "type": "float",
+                "redop": "none",
+                "root": -1,
+                "out_of_place": half,
+                "in_place": None,
+            }
+        ],
     }
     found = read(tmp_path, json.dumps(data))
     assert (found.runs[0].program, found.runs[0].rows[0].out_of_place.busbw) == ("all_gather", 1.5)
@@ -193,7 +209,9 @@ WANTED = [(8, 2, "float", "sum", -1, 5.5, 0.25, 6.5, 0), (16, 4, "float", "sum",
 )
 def test_tables_in_other_forms(tmp_path, gap, comma, quote, first, prefix):
     lines = [[first, *COLUMNS[1:]], *ROWS]
-    text = "".join(prefix + gap.join(f"{quote}{cell}{quote}".replace(".", comma) for cell in line) + "\n" for line in lines)
+    text = "".join(
+        prefix + gap.join(f"{quote}{cell}{quote}".replace(".", comma) for cell in line) + "\n" for line in lines
+    )
     (run,) = read(tmp_path, text).runs
     assert values(run) == WANTED
 
@@ -203,7 +221,9 @@ MARKDOWN = (
     "| 1048576 | 262144 | float | sum | -1 | 1050.00 | 20.97 | 31.5 | 0 |\n"
 )
 SPACES = "# size count type redop root time algbw busbw #wrong\n 1048576 262144 float sum -1 1050.00 20.97 31.5 0\n"
-QUOTED = 'size,count,type,redop,root,time,algbw,busbw,#wrong\n"1,048,576","262,144",float,sum,-1,"1,050.00",20.97,31.5,0\n'
+QUOTED = (
+    'size,count,type,redop,root,time,algbw,busbw,#wrong\n"1,048,576","262,144",float,sum,-1,"1,050.00",20.97,31.5,0\n'
+)
 
 
 @pytest.mark.parametrize(
@@ -264,9 +284,13 @@ def rank_line(rank, pid):
 def test_jobs_of_several_ranks_that_each_ran_alone(tmp_path):
     """Three launches of two GPUs that were meant to be one of six: no rank of the second host is that of another."""
     header, rows = "# " + " ".join(COLUMNS) + "\n", [" ".join(map(str, row)) + "\n" for row in ROWS]
-    heads = [(HEAD + rank_line(0, pid) + rank_line(1, pid) + header).replace("host-a", f"host-{pid}") for pid in (10, 11, 12)]
+    heads = [
+        (HEAD + rank_line(0, pid) + rank_line(1, pid) + header).replace("host-a", f"host-{pid}") for pid in (10, 11, 12)
+    ]
     runs = read(tmp_path, "".join(heads) + "".join(rows * 3) + "# Avg bus bandwidth : 0.5\n" * 3).runs
-    assert [(r.alone, [rank[2] for rank in r.ranks]) for r in runs] == [(3, [f"host-{pid}"] * 2) for pid in (10, 11, 12)]
+    assert [(r.alone, [rank[2] for rank in r.ranks]) for r in runs] == [
+        (3, [f"host-{pid}"] * 2) for pid in (10, 11, 12)
+    ]
     assert [values(r) for r in runs] == [WANTED] * 3
 
 
@@ -282,7 +306,18 @@ def test_processes_that_each_run_alone_are_runs_of_their_own(tmp_path, interleav
     header, rows = "# " + " ".join(COLUMNS) + "\n", [" ".join(map(str, row)) + "\n" for row in ROWS]
     end = "# Avg bus bandwidth : 0.5\n"
     if interleaved:  # the second process is a row behind
-        text = HEAD * 2 + rank_line(0, 10) + rank_line(0, 11) + header * 2 + rows[0] + rows[1] + rows[0] + end + rows[1] + end
+        text = (
+            HEAD * 2
+            + rank_line(0, 10)
+            + rank_line(0, 11)
+            + header * 2
+            + rows[0]
+            + rows[1]
+            + rows[0]
+            + end
+            + rows[1]
+            + end
+        )
     else:
         text = "".join(HEAD + rank_line(0, pid) + header for pid in (10, 11)) + "".join(rows * 2) + end * 2
     runs = read(tmp_path, text).runs
@@ -324,7 +359,11 @@ def test_sizes_that_come_again_in_one_job_stay_one_run(tmp_path):
             "c9",
             "exited on signal 6 (Aborted).",
         ),
-        ("prterun noticed that process rank 1 with PID 4711 on node c9 exited on\nsignal 7 (Bus error).", "c9", "exited"),
+        (
+            "prterun noticed that process rank 1 with PID 4711 on node c9 exited on\nsignal 7 (Bus error).",
+            "c9",
+            "exited",
+        ),
         ("=   PID 4711 RUNNING AT c9.cluster\n=   EXIT CODE: 139", "c9.cluster", ""),
         (
             "slurmstepd: error: *** STEP 123.0 ON c9 CANCELLED AT 2026-01-01T00:00:00 DUE TO TIME LIMIT ***",

@@ -37,7 +37,15 @@ def metric(name, value):
 
 def launch(*metrics, name="void gemm<float>(float*)"):
     sizes = inner(10, whole(1, 7) + whole(2, 8) + whole(3, 1)) + inner(11, whole(1, 128) + whole(2, 1) + whole(3, 1))
-    return inner(6, "gemm") + inner(7, name) + sizes + whole(22, 1) + whole(23, 7) + inner(99, b"unknown") + b"".join(metrics)
+    return (
+        inner(6, "gemm")
+        + inner(7, name)
+        + sizes
+        + whole(22, 1)
+        + whole(23, 7)
+        + inner(99, b"unknown")
+        + b"".join(metrics)
+    )
 
 
 def part(data):
@@ -74,7 +82,9 @@ def cubin(sections, relocated=()):
     every = [("", b"", 0, 0, 0), *((name, data, 1, 0, 0) for name, data in sections), (".symtab", symbols, 2, 0, 0)]
     table = len(sections) + 1
     for section, place, text, addend in relocated:
-        entry = struct.pack("<2Q", place, (texts.index(text) + 1) << 32) + (b"" if addend is None else struct.pack("<q", addend))
+        entry = struct.pack("<2Q", place, (texts.index(text) + 1) << 32) + (
+            b"" if addend is None else struct.pack("<q", addend)
+        )
         every.append((".rel", entry, 9 if addend is None else 4, table, section))
     names = b"\0".join(e[0].encode() for e in every) + b"\0.shstrtab\0"
     every.append((".shstrtab", names, 3, 0, 0))

@@ -87,7 +87,9 @@ class Compared(NamedTuple):
 def printed(report: Path, *options: str) -> list[list[str]]:
     """The rows of a page, from its head on."""
     tool = Path(os.environ["ALLTRACE_NSIGHT"]) / "ncu" / "ncu"
-    done = subprocess.run([str(tool), "--import", str(report), "--csv", *options], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [str(tool), "--import", str(report), "--csv", *options], capture_output=True, text=True, check=True
+    )
     return [row for row in csv.reader(line for line in done.stdout.splitlines() if not line.startswith("==")) if row]
 
 
@@ -134,7 +136,9 @@ def _raw(report: Path, profiled) -> Compared:
             elif own["unit"] != unit and metric not in NVIDIAS_UNITS:
                 found.append(f"launch {launch}, {metric}: unit {unit!r}, here {own['unit']!r}")
         found += [
-            f"launch {launch}, {metric}: is here alone" for metric in left if ":" not in metric and left[metric]["text"] != ""
+            f"launch {launch}, {metric}: is here alone"
+            for metric in left
+            if ":" not in metric and left[metric]["text"] != ""
         ]
     return Compared("raw", count, found)
 
@@ -167,7 +171,15 @@ def _details(report: Path, profiled, part: str) -> Compared:
 
 def _rules(report: Path, profiled) -> Compared:
     head, *rows = printed(report, "--page", "details")
-    names = ("ID", "Section Name", "Rule Name", "Rule Type", "Rule Description", "Estimated Speedup Type", "Estimated Speedup")
+    names = (
+        "ID",
+        "Section Name",
+        "Rule Name",
+        "Rule Type",
+        "Rule Description",
+        "Estimated Speedup Type",
+        "Estimated Speedup",
+    )
     place = [head.index(n) for n in names]
     theirs, ours = Counter(), Counter()
     for row in rows:
@@ -198,8 +210,12 @@ def _instances(report: Path, profiled) -> Compared:
                 key, _, value = pair.partition(": ")
                 count += 1
                 here = own.get(key) or (own.get(f"{int(key):#x}") if key.isdigit() else None)
-                if here is None or not (here["text"] == value if here["value"] is None else close(value, here["value"])):
-                    found.append(f"launch {launch}, {metric}, {key}: {value!r}, here {here and (here['value'], here['text'])}")
+                if here is None or not (
+                    here["text"] == value if here["value"] is None else close(value, here["value"])
+                ):
+                    found.append(
+                        f"launch {launch}, {metric}, {key}: {value!r}, here {here and (here['value'], here['text'])}"
+                    )
     return Compared("raw, instances", count, found)
 
 

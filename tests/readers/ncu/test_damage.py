@@ -52,7 +52,9 @@ def test_damage_is_an_error_or_an_answer(tmp_path, seed):
         except InputError:
             continue
         listings = Listings()
-        profiled = [Profiled("x", launch, listings.of(launch, report.codes.get(launch.code))) for launch in report.launches]
+        profiled = [
+            Profiled("x", launch, listings.of(launch, report.codes.get(launch.code))) for launch in report.launches
+        ]
         for view in VIEWS.values():
             resolve_name(view).answer(profiled, ())
         compare.answer(profiled, [profiled], ())

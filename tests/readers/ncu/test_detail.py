@@ -63,7 +63,12 @@ def test_instances_sections_and_rules_are_read_with_detail_alone(read):
     assert [s.name for s in found.sections] == ["First", "Second"]
     assert (found.rules[0].name, found.mangled, found.code) == ("Rule", "f", 40)
     plain = read(detail=False)
-    assert (len(plain.launches[0].instances), plain.launches[0].sections, plain.launches[0].rules, plain.codes) == (0, (), (), {})
+    assert (len(plain.launches[0].instances), plain.launches[0].sections, plain.launches[0].rules, plain.codes) == (
+        0,
+        (),
+        (),
+        {},
+    )
     assert plain.launches[0].metrics == found.metrics
 
 

@@ -69,7 +69,8 @@ TABLE = line_table(PROGRAM, ("a.cu", "b.h"), ("/src",))
 PLACE = len(TABLE) - len(PROGRAM) + 3
 PTX = b"// first\0mov.u32 r1;\0\0ret;\0"
 FILE = cubin(
-    [(".text.f", b"\1" * 64), (".text.g", b"\2" * 32), (".debug_line", TABLE), (".nv_debug_ptx_txt", PTX)], [(3, PLACE, 1, None)]
+    [(".text.f", b"\1" * 64), (".text.g", b"\2" * 32), (".debug_line", TABLE), (".nv_debug_ptx_txt", PTX)],
+    [(3, PLACE, 1, None)],
 )
 
 
@@ -90,11 +91,15 @@ def test_an_addend_moves_the_lines():
 
 
 def test_every_opcode_of_a_line_program():
-    program = SET_ADDRESS + bytes((20,)) + bytes((8, 1)) + bytes((9, 5, 0, 1)) + bytes((5, 1, 6, 7, 10, 11, 12, 1, 1)) + END
+    program = (
+        SET_ADDRESS + bytes((20,)) + bytes((8, 1)) + bytes((9, 5, 0, 1)) + bytes((5, 1, 6, 7, 10, 11, 12, 1, 1)) + END
+    )
     # 20: advances no byte and 5 lines; 8: as 255 would, 17 bytes; 9: 5 bytes; 5, 6, 7, 10 to 12 have no effect on rows
     # or are special opcodes 10 to 12, which add a row 5 to 3 lines before
     table = line_table(program)
-    found = read_cubin(cubin([(".text.f", b"\1"), (".debug_line", table)], [(2, len(table) - len(program) + 3, 1, None)]))
+    found = read_cubin(
+        cubin([(".text.f", b"\1"), (".debug_line", table)], [(2, len(table) - len(program) + 3, 1, None)])
+    )
     rows = [(row.offset, row.line) for row in found.functions["f"].lines]
     assert rows[:3] == [(0, 6), (17, 6), (22, 6)]
     assert rows[3:] == [(22, 1), (22, -3), (22, -6), (22, -6), (22, -6)]
@@ -103,7 +108,9 @@ def test_every_opcode_of_a_line_program():
 @pytest.mark.parametrize(("version", "after"), [(3, b""), (4, b"\1")])
 def test_later_versions_of_line_tables(version, after):
     table = line_table(PROGRAM, version=version, after_version=after)
-    found = read_cubin(cubin([(".text.f", b"\1" * 64), (".debug_line", table)], [(2, len(table) - len(PROGRAM) + 3, 1, None)]))
+    found = read_cubin(
+        cubin([(".text.f", b"\1" * 64), (".debug_line", table)], [(2, len(table) - len(PROGRAM) + 3, 1, None)])
+    )
     assert [row.line for row in found.functions["f"].lines] == [5, 3, 3]
 
 

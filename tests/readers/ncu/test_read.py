@@ -17,7 +17,9 @@ from alltrace.trace.errors import InputError
 HEADER = b"NVR\x00" + part(whole(1, 7))
 FIRST = HEADER + block(["a.sum", "b.avg"], [launch(metric(0, whole(5, 2**60)), metric(1, double(3, 1.5)))], [b"code"])
 NAN = double(3, float("nan"))
-REPORT = FIRST + block(["c"], [launch(metric(2, inner(1, "text")), metric(1, single(2, 0.25)), metric(0, NAN), metric(9, b""))])
+REPORT = FIRST + block(
+    ["c"], [launch(metric(2, inner(1, "text")), metric(1, single(2, 0.25)), metric(0, NAN), metric(9, b""))]
+)
 
 
 @pytest.fixture
@@ -34,7 +36,12 @@ def test_launches_have_their_configuration_and_metrics(write):
     report = read_report(write(REPORT))
     first, second = report.launches
     assert (report.version, report.warnings) == (7, ())
-    assert (first.name, first.function, first.grid, first.block) == ("void gemm<float>(float*)", "gemm", (7, 8, 1), (128, 1, 1))
+    assert (first.name, first.function, first.grid, first.block) == (
+        "void gemm<float>(float*)",
+        "gemm",
+        (7, 8, 1),
+        (128, 1, 1),
+    )
     assert (first.context, first.stream, first.process, first.number) == (1, 7, 4000, 0)
     assert first.metrics == {"a.sum": 2**60, "b.avg": 1.5}
     # the second block's names count on from the first's; a metric without a value is left out
@@ -110,7 +117,9 @@ def test_what_ncu_cannot_open_is_refused_with_its_words(report, tmp_path, monkey
 
 def test_without_ncu_it_is_said_what_to_do(report, monkeypatch):
     monkeypatch.setenv("ALLTRACE_NCU", "/nowhere/ncu")
-    with pytest.raises(InputError, match=r"it is compressed, and no ncu was found to open it.*install Nsight Compute 2025\.4"):
+    with pytest.raises(
+        InputError, match=r"it is compressed, and no ncu was found to open it.*install Nsight Compute 2025\.4"
+    ):
         read_report(report)
 
 
@@ -122,7 +131,11 @@ def test_the_real_ncu_gives_what_the_report_has(corpus, tmp_path, monkeypatch):
         pytest.skip("no Nsight Compute: set ALLTRACE_NSIGHT")
     source = corpus / "ncu" / "cuda_tutorial.ncu-rep"
     # no version at hand writes compressed reports: the real program opens a plain one in the place of one
-    program(tmp_path, monkeypatch, f"import os\nos.execv({str(tool)!r}, ['ncu', '--import', {str(source)!r}, *sys.argv[3:]])")
+    program(
+        tmp_path,
+        monkeypatch,
+        f"import os\nos.execv({str(tool)!r}, ['ncu', '--import', {str(source)!r}, *sys.argv[3:]])",
+    )
     (tmp_path / "b.ncu-repz").write_bytes(b"x")
     (theirs,), (ours,) = read_report(tmp_path / "b.ncu-repz").launches, read_report(source).launches
     assert theirs.configuration == ours.configuration
@@ -137,8 +150,12 @@ def shown(name, label="", *others):
 
 
 def section(*body):
-    header = inner(4, whole(1, 2) + inner(2, shown("a", "A")) + inner(2, shown("b", "B", "b", "c")) + inner(2, shown("")))
-    return memoryview(inner(1, "Id") + inner(2, "Name") + whole(3, 70) + header + inner(5, b"".join(inner(1, i) for i in body)))
+    header = inner(
+        4, whole(1, 2) + inner(2, shown("a", "A")) + inner(2, shown("b", "B", "b", "c")) + inner(2, shown(""))
+    )
+    return memoryview(
+        inner(1, "Id") + inner(2, "Name") + whole(3, 70) + header + inner(5, b"".join(inner(1, i) for i in body))
+    )
 
 
 def body_of(*items):
@@ -148,11 +165,18 @@ def body_of(*items):
 def test_a_section_has_what_its_table_shows():
     found = section_of(section())
     assert (found.identifier, found.name, found.order) == ("Id", "Name", 70)
-    assert [(m.name, m.label, m.part, m.others) for m in found.metrics] == [("a", "A", "header", ()), ("b", "B", "header", ("c",))]
+    assert [(m.name, m.label, m.part, m.others) for m in found.metrics] == [
+        ("a", "A", "header", ()),
+        ("b", "B", "header", ("c",)),
+    ]
 
 
 def test_charts_and_tables_of_a_section_name_metrics():
-    table, bars, histogram = inner(1, inner(5, shown("t"))), inner(2, inner(5, shown("bar"))), inner(3, inner(4, shown("h")))
+    table, bars, histogram = (
+        inner(1, inner(5, shown("t"))),
+        inner(2, inner(5, shown("bar"))),
+        inner(3, inner(4, shown("h"))),
+    )
     line = inner(4, inner(4, shown("l")) + inner(5, inner(1, shown("own"))))
     row = inner(5, inner(1, bars) + inner(1, inner(7, inner(3, shown("s")))))
     assert body_of(table, bars, histogram, line, row) == ["t", "bar", "h", "l", "own", "bar", "s"]
@@ -178,7 +202,10 @@ def test_rows_in_rows_without_end_are_left_alone():
 
 def test_a_rule_has_its_messages_with_what_they_promise():
     said = (
-        inner(1, "@section:Occupancy:the section@ and @url:a page:https://x/y#z@") + whole(2, 4) + whole(3, 1) + inner(4, "Title")
+        inner(1, "@section:Occupancy:the section@ and @url:a page:https://x/y#z@")
+        + whole(2, 4)
+        + whole(3, 1)
+        + inner(4, "Title")
     )
     first = inner(1, inner(1, said) + inner(10, whole(1, 2) + double(2, 12.5)))
     second = inner(1, inner(1, inner(1, "plain") + whole(2, 2)))

@@ -67,10 +67,18 @@ def read(tmp_path):
 
 def test_a_page_raw_is_in_base_units(read):
     first, second = read(RAW).launches
-    assert (first.name, first.function, first.grid, first.block) == ("void gemm<a, b>(float *)", "gemm", (7, 8, 1), (128, 1, 1))
+    assert (first.name, first.function, first.grid, first.block) == (
+        "void gemm<a, b>(float *)",
+        "gemm",
+        (7, 8, 1),
+        (128, 1, 1),
+    )
     assert (first.context, first.stream, first.process, second.number) == (1, 7, 4000, 1)
     assert first.metrics["gpu__time_duration.sum"] == 1.5e6
-    assert (first.metrics["dram__bytes.sum.per_second"], first.metrics["launch__func_cache_config"]) == (2.5e9, "PreferNone")
+    assert (first.metrics["dram__bytes.sum.per_second"], first.metrics["launch__func_cache_config"]) == (
+        2.5e9,
+        "PreferNone",
+    )
     assert first.metrics["sm__x.pct"] != first.metrics["sm__x.pct"]
     assert first.number_of("sm__x.pct") is None
     # what has no value is left out; values of instances are passed over
@@ -89,7 +97,11 @@ def test_a_page_of_details_has_the_names_of_metrics(read):
 def test_a_page_of_details_has_what_rules_said(read):
     rule = '"Rule Name","Rule Type","Rule Description","Estimated Speedup Type","Estimated Speedup"'
     head = f'{FACTS},"Section Name","Metric Name","Metric Unit","Metric Value",{rule}'
-    rows = ['"S","","","","R","OPT","do it","global","12.5"', '"S","","","","R","INF","and more","",""', '"S","Duration","ns","5",']
+    rows = [
+        '"S","","","","R","OPT","do it","global","12.5"',
+        '"S","","","","R","INF","and more","",""',
+        '"S","Duration","ns","5",',
+    ]
     (found,) = read("\n".join([head, *(f"{LAUNCH % 0},{row}" for row in rows)])).launches
     (rule,) = found.rules
     assert (rule.identifier, rule.section) == ("R", "S")
@@ -101,7 +113,12 @@ def test_a_page_of_details_has_what_rules_said(read):
 
 def test_a_page_of_plain_text(read):
     (launch,) = read(PLAIN).launches
-    assert (launch.name, launch.grid, launch.block, launch.process) == ("void gemm<a, b>(float *)", (7, 8, 1), (128, 1, 1), 4000)
+    assert (launch.name, launch.grid, launch.block, launch.process) == (
+        "void gemm<a, b>(float *)",
+        (7, 8, 1),
+        (128, 1, 1),
+        4000,
+    )
     assert launch.metrics == {
         "gpu__time_duration.sum": 1600.0,
         "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed": 12.5,
@@ -109,7 +126,9 @@ def test_a_page_of_plain_text(read):
 
 
 def test_a_configuration_is_also_found_among_the_metrics(read):
-    head = '"ID","Kernel Name",' + ",".join(f'"launch__{what}_dim_{axis}"' for what in ("grid", "block") for axis in "xyz")
+    head = '"ID","Kernel Name",' + ",".join(
+        f'"launch__{what}_dim_{axis}"' for what in ("grid", "block") for axis in "xyz"
+    )
     assert read(f'{head}\n"0","f","1","2","3","4","5","6"').launches[0].configuration == ("f", (1, 2, 3), (4, 5, 6))
     assert read('"ID","Kernel Name","launch__grid_size"\n"0","f","9"').launches[0].grid is None
 

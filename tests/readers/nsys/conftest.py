@@ -23,7 +23,9 @@ class Exports:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def __call__(self, tables: dict[str, Rows], name: str = "report.sqlite", strings: dict[int, Any] | None = None) -> Path:
+    def __call__(
+        self, tables: dict[str, Rows], name: str = "report.sqlite", strings: dict[int, Any] | None = None
+    ) -> Path:
         path = self.folder / name
         path.unlink(missing_ok=True)
         connection = sqlite3.connect(path)
@@ -35,7 +37,9 @@ class Exports:
             table, _, inside = declared.partition("(")
             columns = [c.split() for c in inside.rstrip(")").split(",")]
             columns = [c if len(c) > 1 else [c[0], "INTEGER"] for c in columns]
-            connection.execute(f"create table {table} ({', '.join(f'{chr(34)}{c[0]}{chr(34)} {c[1]}' for c in columns)})")
+            connection.execute(
+                f"create table {table} ({', '.join(f'{chr(34)}{c[0]}{chr(34)} {c[1]}' for c in columns)})"
+            )
             if rows:
                 connection.executemany(f"insert into {table} values ({', '.join('?' * len(columns))})", rows)
         connection.commit()
@@ -73,7 +77,10 @@ class Whole:
         if found is None:
             return []
         named = TABLES[table].name_columns()
-        return [{k: self.texts[v] if k in named and v is not None else v for k, v in row.items()} for row in found.to_pylist()]
+        return [
+            {k: self.texts[v] if k in named and v is not None else v for k, v in row.items()}
+            for row in found.to_pylist()
+        ]
 
     def column(self, table: str, column: str) -> list[Any]:
         """One column of `rows`."""

@@ -59,7 +59,9 @@ def test_every_row_arrives(corpus, read, name):
             expected[table] = ask(path, f"select count(*) from {raw}")[0][0]
     assert {t: got.tables[t].num_rows for t in got.tables} == {t: n for t, n in expected.items() if n}
     assert sum(expected.values()) * 0.8 <= got.estimate
-    rows = {k: got.dictionaries[f"{k}es" if k == "process" else f"{k}s"].num_rows for k in ("process", "thread", "device")}
+    rows = {
+        k: got.dictionaries[f"{k}es" if k == "process" else f"{k}s"].num_rows for k in ("process", "thread", "device")
+    }
     for table in got.tables.values():
         for column, count in rows.items():
             if column in table.column_names:
@@ -84,7 +86,9 @@ def test_names_and_times_are_those_of_the_export(corpus, read, name):
             assert mine == sorted((s, e or -1, n or "") for s, e, n in ask(path, query)), table
     if "copies" in got.tables:
         there = ask(path, "select 1 from sqlite_master where name = 'CUPTI_ACTIVITY_KIND_MEMCPY'")
-        labels = dict(ask(path, "select copyKind, sum(bytes) from CUPTI_ACTIVITY_KIND_MEMCPY group by 1") if there else [])
+        labels = dict(
+            ask(path, "select copyKind, sum(bytes) from CUPTI_ACTIVITY_KIND_MEMCPY group by 1") if there else []
+        )
         mine = {}
         for row in got.rows("copies"):
             mine[row["kind"]] = mine.get(row["kind"], 0) + row["bytes"]

@@ -31,7 +31,10 @@ def declared(kind):
     made = {}
     for table, (columns, rows) in TABLES.items():
         texts = [c.endswith(":TEXT") for c in columns.split()]
-        types = [("BLOB" if kind == "BLOB" else "TEXT") if text else ("INTEGER" if kind == "BLOB" else kind) for text in texts]
+        types = [
+            ("BLOB" if kind == "BLOB" else "TEXT") if text else ("INTEGER" if kind == "BLOB" else kind)
+            for text in texts
+        ]
         names = [c.partition(":")[0] for c in columns.split()]
         inside = ", ".join(f"{name} {kind}" for name, kind in zip(names, types, strict=True))
         made[f"{table}({inside})"] = [
@@ -97,6 +100,6 @@ def test_each_set_of_tables_has_its_own_sources():
     for raw, table in [*api, *api]:
         assert [(found, source.table) for found, source in sources_of(table, [raw])] == [(raw, table)]
         assert list(sources_of(table, ["StringIds"])) == []
-    assert [found for found, _ in sources_of("kernels", ["CUPTI_ACTIVITY_KIND_KERNEL_V3", "CUPTI_ACTIVITY_KIND_KERNEL_V11"])] == [
-        "CUPTI_ACTIVITY_KIND_KERNEL_V11"
-    ]
+    assert [
+        found for found, _ in sources_of("kernels", ["CUPTI_ACTIVITY_KIND_KERNEL_V3", "CUPTI_ACTIVITY_KIND_KERNEL_V11"])
+    ] == ["CUPTI_ACTIVITY_KIND_KERNEL_V11"]

@@ -54,7 +54,11 @@ def test_without_a_map_by_the_cuda_ordinal(export, read, tid):
     ],
 )
 def test_without_a_map_by_the_devices_that_are_visible(export, read, tid, visible, expected):
-    said = {"META_DATA_CAPTURE(name TEXT, value TEXT)": [("PROCESS_0:ENVIRONMENT_VARIABLE", f'CUDA_VISIBLE_DEVICES="{visible}"')]}
+    said = {
+        "META_DATA_CAPTURE(name TEXT, value TEXT)": [
+            ("PROCESS_0:ENVIRONMENT_VARIABLE", f'CUDA_VISIBLE_DEVICES="{visible}"')
+        ]
+    }
     got = read(export({KERNEL: kernels((tid(8), 0), (tid(8), 1)), GPU: GPUS, **said}))
     uuids = dict(zip(got.column("devices", "device"), got.column("devices", "uuid"), strict=True))
     assert [uuids[d] for d in got.column("kernels", "device")] == expected
@@ -115,9 +119,7 @@ def test_an_impossible_ordinal_is_no_device(export, read, tid):
 
 
 def test_the_socket_of_each_cpu_and_the_numa_node_of_each_gpu(export, read, tid):
-    items = (
-        '{"items":[{"cpuid":1,"socket":8,"maxfreqhz":1},{"cpuid":0,"socket":0},{"cpuid":-1,"socket":0},{"cpuid":2,"socket":9e99}]}'
-    )
+    items = '{"items":[{"cpuid":1,"socket":8,"maxfreqhz":1},{"cpuid":0,"socket":0},{"cpuid":-1,"socket":0},{"cpuid":2,"socket":9e99}]}'
     system = "TARGET_INFO_SYSTEM_ENV(name TEXT, value TEXT)"
     gpu = "TARGET_INFO_GPU(id, uuid TEXT, cuDevice, numaNodeId)"
     tables = {KERNEL: kernels((tid(8), 0), (tid(8), 1)), gpu: [(3, "aaaa", 0, 1), (2, "bbbb", 1, None)]}
@@ -128,5 +130,7 @@ def test_the_socket_of_each_cpu_and_the_numa_node_of_each_gpu(export, read, tid)
 
 @pytest.mark.parametrize("text", ["", "[", "{}", "[]", '{"items":[{"cpuid":0}]}', '{"items":3}', None])
 def test_damaged_facts_of_cpus_are_none(export, read, tid, text):
-    got = read(export({KERNEL: kernels((tid(8), 0)), "TARGET_INFO_SYSTEM_ENV(name TEXT, value TEXT)": [("CpuInfo", text)]}))
+    got = read(
+        export({KERNEL: kernels((tid(8), 0)), "TARGET_INFO_SYSTEM_ENV(name TEXT, value TEXT)": [("CpuInfo", text)]})
+    )
     assert got.rows("cpus") == []

@@ -14,7 +14,14 @@ def test_events_with_json(export, read):
         export(
             {
                 EVENTS: [
-                    (None, 5, 1, json.dumps({"Device": "rdmap0s6", "rx_bytes": "100", "tx_bytes": 7, "note": "text", "up": True})),
+                    (
+                        None,
+                        5,
+                        1,
+                        json.dumps(
+                            {"Device": "rdmap0s6", "rx_bytes": "100", "tx_bytes": 7, "note": "text", "up": True}
+                        ),
+                    ),
                     (None, 6, 1, "{ broken"),
                     (None, None, 1, json.dumps({"rx_bytes": 5})),
                     (None, 7, 2, json.dumps({"SMs Active": "5"})),
@@ -74,12 +81,18 @@ def test_events_with_a_row_for_each_field(export, read):
 
 
 def test_halves_of_surrogate_pairs_in_json_are_no_text(export, read):
-    got = read(export({EVENTS: [(None, 5, 1, '{"a\\ud800": 3, "device": "x\\udfff"}')], TYPES: [(1, 1, '{"Name": "\\ud801"}')]}))
+    got = read(
+        export(
+            {EVENTS: [(None, 5, 1, '{"a\\ud800": 3, "device": "x\\udfff"}')], TYPES: [(1, 1, '{"Name": "\\ud801"}')]}
+        )
+    )
     assert [(r["metric"], r["value"]) for r in got.rows("generic_metrics")] == [("?: a? (x?)", 3.0)]
 
 
 def test_fields_of_another_form(export, read):
     events = {"GENERIC_EVENTS(genericEventId REAL, timestamp, typeId TEXT)": [(1, 5, 1)], TYPES: []}
-    got = read(export({**events, "GENERIC_EVENT_DATA(genericEventId, fieldIdx, doubleVal TEXT)": [(1, 2, "2.5"), (1, 3, "x")]}))
+    got = read(
+        export({**events, "GENERIC_EVENT_DATA(genericEventId, fieldIdx, doubleVal TEXT)": [(1, 2, "2.5"), (1, 3, "x")]})
+    )
     assert [(r["time"], r["metric"], r["value"]) for r in got.rows("generic_metrics")] == [(5, "field 2", 2.5)]
     assert read(export({**events, "GENERIC_EVENT_DATA(genericEventId, value)": [(1, 2)]})).rows("generic_metrics") == []

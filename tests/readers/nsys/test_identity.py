@@ -17,7 +17,10 @@ def kernel(pid, device=0):
 def test_versions_host_and_clock(export, read, tid, table):
     tables = {
         KERNEL: [kernel(tid(9))],
-        f"{table}(name TEXT, value TEXT)": [("EXPORT_PRODUCT_VERSION", "2025.1.1.110"), ("EXPORT_SCHEMA_VERSION", "3.17.1")],
+        f"{table}(name TEXT, value TEXT)": [
+            ("EXPORT_PRODUCT_VERSION", "2025.1.1.110"),
+            ("EXPORT_SCHEMA_VERSION", "3.17.1"),
+        ],
         "TARGET_INFO_SESSION_START_TIME(utcEpochNs, utcTime TEXT)": [(1_700_000_000_000_000_000, "x")],
         "ANALYSIS_DETAILS(globalVid, duration, startTime, stopTime)": [(0, 500, 100, 600)],
         "TARGET_INFO_SYSTEM_ENV(globalVid, name TEXT, value TEXT)": [(0, "Hostname", "node7")],
@@ -98,7 +101,10 @@ def test_one_process_is_known_without_reading_all_rows(export, tid):
     from alltrace.readers.nsys.strings import Strings
 
     path = export(
-        {KERNEL: [kernel(tid(9), 1)] * 5000, "TARGET_INFO_CUDA_STREAM(processId, contextId, streamId)": [(9, 1, 7), (9, 1, 13)]}
+        {
+            KERNEL: [kernel(tid(9), 1)] * 5000,
+            "TARGET_INFO_CUDA_STREAM(processId, contextId, streamId)": [(9, 1, 7), (9, 1, 13)],
+        }
     )
     source = open_sqlite(path)
     read_rows = []
@@ -135,7 +141,12 @@ def test_the_busiest_process_of_a_host_comes_first(export, read, tid):
 def test_mpi_ranks_from_the_names_of_threads(export, read, tid):
     tables = {
         "MPI_OTHER_EVENTS(start, end, globalTid, textId)": [(1, 2, tid(8, 8), 1), (1, 2, tid(9, 9), 1)],
-        "ThreadNames(nameId, priority, globalTid)": [(2, 0, tid(8, 8)), (3, 0, tid(9, 9)), (2, 0, tid(7, 6)), (4, 0, tid(5, 5))],
+        "ThreadNames(nameId, priority, globalTid)": [
+            (2, 0, tid(8, 8)),
+            (3, 0, tid(9, 9)),
+            (2, 0, tid(7, 6)),
+            (4, 0, tid(5, 5)),
+        ],
     }
     got = read(export(tables, strings={1: "MPI_Init", 2: "MPI Rank 1", 3: "MPI Rank 0", 4: "MPI Rank x"}))
     assert {p.pid: p.mpi_rank for p in got.report.processes} == {8: 1, 9: 0}
@@ -156,7 +167,10 @@ def test_warnings(export, read, tid):
     ]
     assert got.column("graphs", "graph_exec") == [5]
     no_cuda = read(export({"OSRT_API(start, end, globalTid, nameId, returnValue)": [(1, 2, tid(9, 9), None, -1)]}))
-    assert [w.text for w in no_cuda.report.warnings] == ["The report has no CUDA events.", "The report has no NVTX events."]
+    assert [w.text for w in no_cuda.report.warnings] == [
+        "The report has no CUDA events.",
+        "The report has no NVTX events.",
+    ]
     assert no_cuda.column("osrt", "return_value") == [-1]
 
 
@@ -181,9 +195,14 @@ def test_tables_with_rows_that_are_not_read_are_named(export, read, tid):
 
 def test_known_processes_are_numbered_as_before_and_not_looked_for(export, tid, monkeypatch):
     """Opened again, a report whose rows name the less busy process first numbers both as it did."""
-    path = export({"OSRT_API(start, end, globalTid, nameId)": [(1, 2, tid(4), 1), (1, 2, tid(8), 1), (3, 4, tid(8), 1)]})
+    path = export(
+        {"OSRT_API(start, end, globalTid, nameId)": [(1, 2, tid(4), 1), (1, 2, tid(8), 1), (3, 4, tid(8), 1)]}
+    )
     first = open_report(path)
-    assert [(p.process, p.pid, p.source_id) for p in first.report.processes] == [(0, 8, tid(8) >> 24), (1, 4, tid(4) >> 24)]
+    assert [(p.process, p.pid, p.source_id) for p in first.report.processes] == [
+        (0, 8, tid(8) >> 24),
+        (1, 4, tid(4) >> 24),
+    ]
     monkeypatch.delattr(identity, "_busiest")
     again = open_report(path, first.report.processes)
     assert again.report.processes == first.report.processes

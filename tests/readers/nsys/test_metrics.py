@@ -53,7 +53,9 @@ def test_adapters_by_guid_or_by_the_map(export, read):
 
 
 def test_switch_metrics(export, read):
-    got = read(export({f"NET_IB_SWITCH_METRIC{NIC[14:]}": [(1, 2, 99, 1, 0, 10)], NETWORK: [(1, 0, "IB: Send waits", "", "")]}))
+    got = read(
+        export({f"NET_IB_SWITCH_METRIC{NIC[14:]}": [(1, 2, 99, 1, 0, 10)], NETWORK: [(1, 0, "IB: Send waits", "", "")]})
+    )
     (row,) = got.rows("switch_metrics")
     assert (row["guid"], row["metric"], row["value"], row["start"], row["end"]) == (99, "IB: Send waits", 10.0, 1, 2)
 

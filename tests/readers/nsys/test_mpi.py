@@ -6,9 +6,7 @@ import pytest
 
 from alltrace.trace.names import name_id
 
-COMMUNICATORS = (
-    "MPI_COMMUNICATORS(rank, timestamp, commHandle, parentHandle, localRank, size, groupRoot, groupRootUid, members TEXT)"
-)
+COMMUNICATORS = "MPI_COMMUNICATORS(rank, timestamp, commHandle, parentHandle, localRank, size, groupRoot, groupRootUid, members TEXT)"
 CALLS = "MPI_COLLECTIVES_EVENTS(start, end, globalTid, textId, commHandle, rootRank, size, recvSize, requestHandle)"
 MESSAGES = "MPI_P2P_EVENTS(start, end, globalTid, textId, commHandle, tag, remoteRank, size, requestHandle)"
 WORLD, HALF, COPY = 1140850688, 2214592514, 2214592516
@@ -24,8 +22,12 @@ def recorded(export, read, tid):
             export(
                 {
                     COMMUNICATORS: communicators,
-                    CALLS: [(start, start + 1, thread, 1, handle, None, size, size, None) for start, handle, size in calls],
-                    MESSAGES: [(start, start + 1, thread, 2, handle, 5, 0, size, None) for start, handle, size in messages],
+                    CALLS: [
+                        (start, start + 1, thread, 1, handle, None, size, size, None) for start, handle, size in calls
+                    ],
+                    MESSAGES: [
+                        (start, start + 1, thread, 2, handle, 5, 0, size, None) for start, handle, size in messages
+                    ],
                     "MPI_RANKS(globalTid, rank)": [(thread, 2)],
                 },
                 strings={1: "MPI_Allreduce", 2: "MPI_Send"},
@@ -39,13 +41,20 @@ def test_a_group_is_known_by_its_first_member_and_that_ranks_count(recorded):
     got = recorded([(2, 10, WORLD, 0, 2, 4, None, None, None), (2, 20, HALF, WORLD, 1, 2, 0, 7, None)])
     world, half = got.rows("communicators")
     assert (world["communicator"], world["uid"], world["group_rank"], world["size"]) == (WORLD, None, 2, 4)
-    assert (half["communicator"], half["uid"], half["group_rank"], half["size"]) == (HALF, name_id("mpi group 7 of rank 0"), 1, 2)
+    assert (half["communicator"], half["uid"], half["group_rank"], half["size"]) == (
+        HALF,
+        name_id("mpi group 7 of rank 0"),
+        1,
+        2,
+    )
     assert (half["parent"], half["process"]) == (WORLD, 0)
 
 
 def test_a_copy_is_the_nth_of_its_parent_and_as_large(recorded):
     half = (2, 20, HALF, WORLD, 1, 2, 0, 7, None)
-    copies = [(2, 30 + n, 50 + n, parent, None, None, None, None, None) for n, parent in enumerate((HALF, WORLD, HALF, 52))]
+    copies = [
+        (2, 30 + n, 50 + n, parent, None, None, None, None, None) for n, parent in enumerate((HALF, WORLD, HALF, 52))
+    ]
     got = recorded([*reversed(copies), half, (2, 10, WORLD, 0, 2, 4, None, None, None)])
     found = {r["communicator"]: (r["uid"], r["group_rank"], r["size"]) for r in got.rows("communicators")}
     assert found[50] == (name_id("mpi copy 1 of group 7 of rank 0"), 1, 2)

@@ -49,5 +49,7 @@ def test_threads_of_the_api_trace(stats, read, name):
         thread = threads[row["thread"]]
         label = thread["name"] or "", "" if thread["priority"] is None else str(thread["priority"])
         mine[(row["start"], str(pids[row["process"]]), str(thread["tid"]), *label)] += 1
-    theirs = Counter((int(r["Start (ns)"]), r["Pid"], r["Tid"], r["Thread Name"], r["T-Pri"]) for r in rows if r["Start (ns)"])
+    theirs = Counter(
+        (int(r["Start (ns)"]), r["Pid"], r["Tid"], r["Thread Name"], r["T-Pri"]) for r in rows if r["Start (ns)"]
+    )
     assert mine == theirs

@@ -26,7 +26,10 @@ def test_types_are_those_of_sqlite(tmp_path, read, tid):
     folder = write(
         tmp_path / "rep_pqtdir",
         {
-            "StringIds": {"id": pa.array([1, 2], pa.int32()), "value": pa.array(["cudaMalloc", b"\xff\xfe".decode("latin-1")])},
+            "StringIds": {
+                "id": pa.array([1, 2], pa.int32()),
+                "value": pa.array(["cudaMalloc", b"\xff\xfe".decode("latin-1")]),
+            },
             "CUPTI_ACTIVITY_KIND_RUNTIME": {
                 "start": pa.array([1, 2, 3]),
                 "end": pa.array([2, 3, 4]),

@@ -51,7 +51,9 @@ def test_text_that_is_not_utf8_is_replaced_and_unknown_ids_have_no_name(export, 
 
 def test_string_ids_far_apart(export, read, tid):
     big = 1 << 60
-    got = read(export({KERNEL: [kernel(1, tid(9), name=big), kernel(2, tid(9), name=5)]}, strings={big: "far", 5: "near"}))
+    got = read(
+        export({KERNEL: [kernel(1, tid(9), name=big), kernel(2, tid(9), name=5)]}, strings={big: "far", 5: "near"})
+    )
     assert got.column("kernels", "name") == ["far", "near"]
 
 
@@ -100,7 +102,11 @@ def test_api_calls_have_threads_and_their_names(export, read, tid):
                     (3, 4, 1, tid(9, 12), 6, 2, 700),
                     (5, 6, 0, tid(9, 11), 7, 1, 1 << 40),
                 ],
-                "ThreadNames(nameId, priority, globalTid)": [(3, 20, tid(9, 11)), (2, 5, tid(9, 11)), (3, 1, tid(4, 4))],
+                "ThreadNames(nameId, priority, globalTid)": [
+                    (3, 20, tid(9, 11)),
+                    (2, 5, tid(9, 11)),
+                    (3, 1, tid(4, 4)),
+                ],
             },
             strings={1: "cudaLaunchKernel_v7000", 2: "cuMemcpyHtoD_v2", 3: "python"},
         )
@@ -120,7 +126,10 @@ def test_a_wait_for_a_context_has_no_stream(export, read, tid):
         export(
             {
                 "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION(start, end, deviceId, contextId, streamId, correlationId, globalPid, "
-                "syncType, eventId)": [(1, 2, 0, 1, 0xFFFFFFFF, 5, tid(9), 4, 0xFFFFFFFF), (3, 4, 0, 1, 7, 6, tid(9), 1, 3)]
+                "syncType, eventId)": [
+                    (1, 2, 0, 1, 0xFFFFFFFF, 5, tid(9), 4, 0xFFFFFFFF),
+                    (3, 4, 0, 1, 7, 6, tid(9), 1, 3),
+                ]
             }
         )
     )
@@ -129,7 +138,9 @@ def test_a_wait_for_a_context_has_no_stream(export, read, tid):
     assert got.column("syncs", "event") == [None, 3]
 
 
-SYNCS = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION(start, end, deviceId, streamId, correlationId, globalPid, syncType, eventId)"
+SYNCS = (
+    "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION(start, end, deviceId, streamId, correlationId, globalPid, syncType, eventId)"
+)
 RECORDS = "CUPTI_ACTIVITY_KIND_CUDA_EVENT(deviceId, contextId, streamId, correlationId, globalPid, eventId)"
 
 
@@ -144,7 +155,13 @@ def test_a_wait_is_for_the_last_record_of_its_event_before_it(export, read, tid)
         (20, 21, 0, nothing, 9, one, 3, nothing),
         (22, 23, 0, 17, None, one, 2, 3),
     ]
-    records = [(0, 1, 7, 4, one, 3), (0, 1, 16, 2, one, 3), (0, 1, 20, 6, one, 3), (0, 1, 21, 8, two, 3), (0, 1, 7, 1, two, 4)]
+    records = [
+        (0, 1, 7, 4, one, 3),
+        (0, 1, 16, 2, one, 3),
+        (0, 1, 20, 6, one, 3),
+        (0, 1, 21, 8, two, 3),
+        (0, 1, 7, 1, two, 4),
+    ]
     got = read(export({SYNCS: waits, RECORDS: records}))
     assert got.column("syncs", "record_correlation") == [4, 2, None, None, 8, None, None]
     assert got.column("syncs", "record_stream") == [7, 16, None, None, 21, None, None]
@@ -172,7 +189,9 @@ def test_mpi_calls_of_all_kinds(export, read, tid):
                 "MPI_START_WAIT_EVENTS(start, end, globalTid, textId, requestHandle)": [(5, 6, t, 1, 77)],
                 "MPI_OTHER_EVENTS(start, end, globalTid, textId)": [(7, 8, t, 2)],
                 "MPI_RANKS(globalTid, rank)": [(t, 6)],
-                "MPI_COMMUNICATORS(rank, commHandle, parentHandle, localRank, size, members TEXT)": [(6, 8, 0, 2, 12, "4,5,6")],
+                "MPI_COMMUNICATORS(rank, commHandle, parentHandle, localRank, size, members TEXT)": [
+                    (6, 8, 0, 2, 12, "4,5,6")
+                ],
             },
             strings={1: "MPI_Send", 2: "MPI_Bcast"},
         )
@@ -186,14 +205,23 @@ def test_mpi_calls_of_all_kinds(export, read, tid):
     assert got.report.world_size == 12
     assert [(p.pid, p.mpi_rank, p.gpu) for p in got.report.processes] == [(9, 6, False)]
     (row,) = got.rows("communicators")
-    assert (row["communicator"], row["group_rank"], row["size"], row["members"], row["process"]) == (8, 2, 12, "4,5,6", 0)
+    assert (row["communicator"], row["group_rank"], row["size"], row["members"], row["process"]) == (
+        8,
+        2,
+        12,
+        "4,5,6",
+        0,
+    )
 
 
 def test_overheads_by_name_or_by_type(export, read, tid):
     got = read(
         export(
             {
-                "PROFILER_OVERHEAD(start, end, globalTid, nameId, overheadType)": [(1, 2, tid(9, 9), 1, 3), (3, 4, None, None, 3)],
+                "PROFILER_OVERHEAD(start, end, globalTid, nameId, overheadType)": [
+                    (1, 2, tid(9, 9), 1, 3),
+                    (3, 4, None, None, 3),
+                ],
                 "CUPTI_ACTIVITY_KIND_OVERHEAD(start, end, globalTid, overheadType)": [(5, 6, tid(9, 9), 7)],
             },
             strings={1: "flush"},
@@ -256,7 +284,11 @@ def test_a_database_that_is_no_export_is_refused(export, tmp_path):
 
 
 def test_tables_listed_are_those_with_rows(export, read, tid):
-    got = read(export({KERNEL: [kernel(1, tid(9))], "OSRT_API(start, end, globalTid, nameId, returnValue)": []}, strings={1: "k"}))
+    got = read(
+        export(
+            {KERNEL: [kernel(1, tid(9))], "OSRT_API(start, end, globalTid, nameId, returnValue)": []}, strings={1: "k"}
+        )
+    )
     assert got.report.tables == ("kernels",)
     assert [w.text for w in got.report.warnings] == ["The report has no NVTX events."]
 

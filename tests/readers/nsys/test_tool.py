@@ -61,7 +61,9 @@ def left_behind(tmp_path):
 
 
 def test_a_report_is_exported_to_a_folder_that_goes_away(tmp_path, fake, report, export):
-    made = export({"NVTX_EVENTS(start, end, eventType, text TEXT, globalTid)": [(1, 2, 59, "r", 9 << 24)]}, name="made.sqlite")
+    made = export(
+        {"NVTX_EVENTS(start, end, eventType, text TEXT, globalTid)": [(1, 2, 59, "r", 9 << 24)]}, name="made.sqlite"
+    )
     fake(f'echo "$@" > {tmp_path}/arguments; cp {made} "$target"')
     reader = open_report(report)
     assert len(left_behind(tmp_path)) == 1
@@ -75,7 +77,9 @@ def test_a_report_is_exported_to_a_folder_that_goes_away(tmp_path, fake, report,
 
 
 def test_an_export_in_a_folder_of_the_callers_is_made_once(tmp_path, fake, report, export):
-    made = export({"NVTX_EVENTS(start, end, eventType, text TEXT, globalTid)": [(1, 2, 59, "r", 9 << 24)]}, name="made.sqlite")
+    made = export(
+        {"NVTX_EVENTS(start, end, eventType, text TEXT, globalTid)": [(1, 2, 59, "r", 9 << 24)]}, name="made.sqlite"
+    )
     fake(f'echo again >> {tmp_path}/times; cp {made} "$target"')
     scratch = tmp_path / "scratch"
     scratch.mkdir()
@@ -97,7 +101,9 @@ def test_an_export_in_a_folder_of_the_callers_is_made_once(tmp_path, fake, repor
 
 @pytest.mark.parametrize("room", [True, False])
 def test_an_import_exports_each_report_once_if_the_disk_has_room(tmp_path, fake, report, export, monkeypatch, room):
-    made = export({"NVTX_EVENTS(start, end, eventType, text TEXT, globalTid)": [(1, 2, 59, "r", 9 << 24)]}, name="made.sqlite")
+    made = export(
+        {"NVTX_EVENTS(start, end, eventType, text TEXT, globalTid)": [(1, 2, 59, "r", 9 << 24)]}, name="made.sqlite"
+    )
     fake(f'echo again >> {tmp_path}/times; cp {made} "$target"')
     reports = tmp_path / "reports"
     reports.mkdir()
@@ -112,7 +118,9 @@ def test_an_import_exports_each_report_once_if_the_disk_has_room(tmp_path, fake,
 
 
 def test_an_nsys_without_partial_export_exports_all(tmp_path, fake, report, export):
-    made = export({"NVTX_EVENTS(start, end, eventType, text TEXT, globalTid)": [(1, 2, 59, "r", 9 << 24)]}, name="made.sqlite")
+    made = export(
+        {"NVTX_EVENTS(start, end, eventType, text TEXT, globalTid)": [(1, 2, 59, "r", 9 << 24)]}, name="made.sqlite"
+    )
     fake(f"""
         for a in "$@"; do case "$a" in --tables*) echo "unrecognised option '--tables'"; exit 1;; esac; done
         cp {made} "$target"
@@ -124,7 +132,9 @@ def test_an_nsys_without_partial_export_exports_all(tmp_path, fake, report, expo
 
 def test_a_report_newer_than_the_tool(tmp_path, fake, report):
     fake('echo "Exportation error: something"; exit 1')
-    with pytest.raises(InputError, match=r"written by Nsight Systems 2099\.1\.2\.3, and the one installed here is 2023\.4\.4\.54"):
+    with pytest.raises(
+        InputError, match=r"written by Nsight Systems 2099\.1\.2\.3, and the one installed here is 2023\.4\.4\.54"
+    ):
         open_report(report)
     assert left_behind(tmp_path) == []
 
@@ -133,7 +143,9 @@ def test_a_damaged_report(fake, tmp_path):
     path = tmp_path / "old.nsys-rep"
     path.write_bytes(b"garbage")
     fake('echo "progress"; echo "Exportation error: Cannot read from stream."; exit 1')
-    with pytest.raises(InputError, match=r"nsys 2023\.4\.4\.54 could not read it: Exportation error: Cannot read from stream\."):
+    with pytest.raises(
+        InputError, match=r"nsys 2023\.4\.4\.54 could not read it: Exportation error: Cannot read from stream\."
+    ):
         open_report(path)
     path.write_bytes(b"")
     with pytest.raises(InputError, match="the file is empty"):
@@ -155,7 +167,9 @@ def test_a_variable_that_names_nothing(monkeypatch, report):
 
 
 def test_a_raw_capture_is_imported_first(tmp_path, fake, export):
-    made = export({"NVTX_EVENTS(start, end, eventType, text TEXT, globalTid)": [(1, 2, 59, "r", 9 << 24)]}, name="made.sqlite")
+    made = export(
+        {"NVTX_EVENTS(start, end, eventType, text TEXT, globalTid)": [(1, 2, 59, "r", 9 << 24)]}, name="made.sqlite"
+    )
     nsys = fake(f'cp {made} "$target"')
     capture = tmp_path / "raw.qdstrm"
     capture.write_bytes(b"x")
@@ -261,7 +275,9 @@ def nccl_export(export, payloads, name, **parameters):
     return export(
         {
             "NVTX_EVENTS(start, end, eventType, globalTid, domainId, text TEXT, jsonText TEXT)": rows,
-            "META_DATA_EXPORT(name TEXT, value TEXT)": [(f"EXPORT_PARAM_INCLUDE_{k}", v) for k, v in parameters.items()],
+            "META_DATA_EXPORT(name TEXT, value TEXT)": [
+                (f"EXPORT_PARAM_INCLUDE_{k}", v) for k, v in parameters.items()
+            ],
         },
         name=name,
     )

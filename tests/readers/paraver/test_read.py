@@ -32,7 +32,12 @@ def random_rank(draw):
         for _ in range(draw.randrange(25)):
             time += draw.choice((0, 1, 50))
             end = time + draw.choice((1, 30, 200))
-            call = {"start": time, "end": end, "thread": thread, "name": draw.choice(("cudaLaunchKernel_v7000", "cuMemcpyAsync"))}
+            call = {
+                "start": time,
+                "end": end,
+                "thread": thread,
+                "name": draw.choice(("cudaLaunchKernel_v7000", "cuMemcpyAsync")),
+            }
             call |= {
                 "kind": "runtime" if call["name"].startswith("cuda") else "driver",
                 "correlation": 1000 * thread + len(api) + 1,
@@ -47,10 +52,17 @@ def random_rank(draw):
             length = draw.choice(LENGTHS)
             if kind == 0:
                 copies.append(
-                    copy(start, start + length, draw.choice(("HtoD", "memset", "UvmDtoH")), **{**work, "bytes": 1000 + len(api)})
+                    copy(
+                        start,
+                        start + length,
+                        draw.choice(("HtoD", "memset", "UvmDtoH")),
+                        **{**work, "bytes": 1000 + len(api)},
+                    )
                 )
             elif kind == 1 and length:
-                graphs.append({"start": start, "end": start + length, "graph": len(api), "graph_exec": 3 * len(api), **work})
+                graphs.append(
+                    {"start": start, "end": start + length, "graph": len(api), "graph_exec": 3 * len(api), **work}
+                )
             else:
                 name = draw.choice((*HOSTILE, COMMUNICATION_KERNEL, "x" * 300))
                 kernels.append(kernel(start, start + length, name, **work))
@@ -146,7 +158,10 @@ def test_what_was_exported_is_read_back(tmp_path, monkeypatch, seed):
 
 
 def small(tmp_path, name="out.prv"):
-    rows = {"kernels": [kernel(5, 9), collective(6, 20)], "api": [{"start": 0, "end": 3, "name": "cudaFree", "kind": "runtime"}]}
+    rows = {
+        "kernels": [kernel(5, 9), collective(6, 20)],
+        "api": [{"start": 0, "end": 3, "name": "cudaFree", "kind": "runtime"}],
+    }
     export_paraver(select(make_run(tmp_path / "run", {4: rows})), tmp_path / name)
     well_formed(tmp_path / name)
     return tmp_path / name
@@ -284,6 +299,9 @@ def test_numbers_that_are_none_and_too_large_ones_are_passed_over(tmp_path):
     path.write_text(re.sub(r"(?m)^([12]):1:", rf"\1:{2**40}:", text))
     reader = open_report(path)
     rows = [r for _, b in reader.stream(["kernels"]) for r in b.to_pylist()]
-    assert [(r["start"], r["end"], r["grid_x"]) for r in sorted(rows, key=lambda r: r["start"])] == [(5, 9, None), (6, 20, None)]
+    assert [(r["start"], r["end"], r["grid_x"]) for r in sorted(rows, key=lambda r: r["start"])] == [
+        (5, 9, None),
+        (6, 20, None),
+    ]
     assert reader.dictionaries()["devices"].num_rows == 1
     reader.close()

@@ -51,7 +51,9 @@ class Database:
         for name, columns in INFO.items():
             self._create(name, columns)
         for name, columns in EVENTS.items():
-            self._create(name, (*columns, *(("track_id", "start_id", "end_id") if tracks else (*PLACE, "start", "end"))))
+            self._create(
+                name, (*columns, *(("track_id", "start_id", "end_id") if tracks else (*PLACE, "start", "end")))
+            )
         if tracks:
             self._create("track", PLACE)
             self._create("timestamp", ("value", "phase"))
@@ -63,7 +65,13 @@ class Database:
         self.add("info_agent", id=4, nid=9, pid=pid, type="GPU", absolute_index=4, type_index=2, name="gfx942",
                  product_name="AMD Instinct MI300X", extdata=json.dumps(GPU))  # fmt: skip
         self.add(
-            "info_kernel_symbol", id=6, nid=9, pid=pid, kernel_name=HSACO, display_name="void at::gemm<4>(int)", arch_vgpr_count=64
+            "info_kernel_symbol",
+            id=6,
+            nid=9,
+            pid=pid,
+            kernel_name=HSACO,
+            display_name="void at::gemm<4>(int)",
+            arch_vgpr_count=64,
         )
         self.add("info_kernel_symbol", id=7, nid=9, pid=pid, kernel_name="plain.kd", display_name="")
 
@@ -85,7 +93,9 @@ class Database:
 
     def event(self, table: str, start: Any, end: Any, *, category: str, call: int, **row: Any) -> int:
         """Add an event of `table`, and give the number of its row in `rocpd_event`."""
-        number = self.add("event", category_id=self.string(category), stack_id=call, parent_stack_id=call, correlation_id=0)
+        number = self.add(
+            "event", category_id=self.string(category), stack_id=call, parent_stack_id=call, correlation_id=0
+        )
         place = {"nid": 9, "pid": self.pid, "tid": 78, **{c: row.pop(c) for c in PLACE[3:] if c in row}}
         if self.tracks:
             stamps = [self.add("timestamp", value=value, phase=phase) for phase, value in ((1, start), (2, end))]
@@ -111,21 +121,49 @@ def write(path: Path, *, tracks: bool = False, **about: Any) -> Path:
     made = Database(path, tracks=tracks, **about)
     at = ZERO
     made.event("region", at, at + 900, category="MARKER_CORE_RANGE_API", call=1, name_id=made.string("step 1"))
-    made.event("region", at + 10, at + 30, category="HIP_RUNTIME_API_EXT", call=2, name_id=made.string("hipLaunchKernel"))
-    made.event("region", at + 40, at + 90, category="HSA_AMD_EXT_API", call=3, name_id=made.string("hsa_amd_memory_async_copy"))
+    made.event(
+        "region", at + 10, at + 30, category="HIP_RUNTIME_API_EXT", call=2, name_id=made.string("hipLaunchKernel")
+    )
+    made.event(
+        "region", at + 40, at + 90, category="HSA_AMD_EXT_API", call=3, name_id=made.string("hsa_amd_memory_async_copy")
+    )
     kernel = {"kernel_id": 6, "dispatch_id": 1, "group_segment_size": 512, **sizes((256, 2, 1), (1000, 4, 1))}
     launched = made.event(
-        "kernel_dispatch", at + 100, at + 300, category="KERNEL_DISPATCH", call=2, agent_id=4, queue_id=5, stream_id=2, **kernel
+        "kernel_dispatch",
+        at + 100,
+        at + 300,
+        category="KERNEL_DISPATCH",
+        call=2,
+        agent_id=4,
+        queue_id=5,
+        stream_id=2,
+        **kernel,
     )
     kernel |= {"kernel_id": 7, "dispatch_id": 2}
     made.event(
-        "kernel_dispatch", at + 300, at + 310, category="KERNEL_DISPATCH", call=4, agent_id=4, queue_id=5, stream_id=0, **kernel
+        "kernel_dispatch",
+        at + 300,
+        at + 310,
+        category="KERNEL_DISPATCH",
+        call=4,
+        agent_id=4,
+        queue_id=5,
+        stream_id=0,
+        **kernel,
     )
     copy = {"name_id": made.string("MEMORY_COPY_HOST_TO_DEVICE"), "dst_agent_id": 4, "src_agent_id": 0, "size": 4096}
     made.event("memory_copy", at + 50, at + 80, category="MEMORY_COPY", call=3, queue_id=6, stream_id=2, **copy)
     block = {"type": "ALLOC", "level": "REAL", "address": 0x7000, "size": 64}
     made.event("memory_allocate", at + 5, at + 6, category="MEMORY_ALLOCATION", call=5, agent_id=4, **block)
-    made.event("memory_allocate", at + 7, at + 8, category="SCRATCH_MEMORY", call=6, agent_id=4, **{**block, "level": "SCRATCH"})
+    made.event(
+        "memory_allocate",
+        at + 7,
+        at + 8,
+        category="SCRATCH_MEMORY",
+        call=6,
+        agent_id=4,
+        **{**block, "level": "SCRATCH"},
+    )
     made.add("info_pmc", id=11, nid=9, pid=made.pid, agent_id=4, name="SQ_WAVES", symbol="SQ_WAVES")
     made.add("pmc_event", event_id=launched, pmc_id=11, value=1024.0)
     made.close()

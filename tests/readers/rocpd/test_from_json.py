@@ -54,10 +54,20 @@ def dispatch(start, end, call, kernel, stream, number):
 def document(pid=77, **buffers):
     """The content of `database.write`, as JSON."""
     copy = {"dst_agent_id": handle(4), "src_agent_id": handle(0), "bytes": 4096, "stream_id": handle(2)}
-    counted = {"dispatch_data": {"dispatch_info": {"dispatch_id": 1}}, "records": [{"counter_id": handle(11), "value": 1024.0}]}
+    counted = {
+        "dispatch_data": {"dispatch_info": {"dispatch_id": 1}},
+        "records": [{"counter_id": handle(11), "value": 1024.0}],
+    }
     agents = [
         {"id": handle(0), "type": 1, "logical_node_type_id": 0, "name": "host"},
-        {"id": handle(4), "type": 2, "logical_node_type_id": 2, "name": "gfx942", "product_name": "AMD Instinct MI300X", **GPU},
+        {
+            "id": handle(4),
+            "type": 2,
+            "logical_node_type_id": 2,
+            "name": "gfx942",
+            "product_name": "AMD Instinct MI300X",
+            **GPU,
+        },
     ]
     symbols = [
         {"kernel_id": 6, "kernel_name": HSACO, "formatted_kernel_name": "void at::gemm<4>(int)", "arch_vgpr_count": 64},
@@ -122,7 +132,9 @@ def test_ranks_ranges_of_steps_and_communication_are_those_of_a_job(tmp_path):
     for rank in range(2):
         content = document(pid=100 + rank)
         content["metadata"]["environment"] = {"RANK": str(rank), "WORLD_SIZE": "2"}
-        content["kernel_symbols"][1]["formatted_kernel_name"] = "ncclDevKernel_Generic(ncclDevKernelArgsStorage<4096ul>)"
+        content["kernel_symbols"][1]["formatted_kernel_name"] = (
+            "ncclDevKernel_Generic(ncclDevKernelArgsStorage<4096ul>)"
+        )
         content["strings"]["marker_api"] = [{"key": 1000 + n, "value": f"step {n}"} for n in range(3)]
         marks = [record("MARKER_CORE_RANGE_API", 0, 10_000 * n, 10_000 * n + 9_000, 1000 + n) for n in range(3)]
         work = []
@@ -136,7 +148,9 @@ def test_ranks_ranges_of_steps_and_communication_are_those_of_a_job(tmp_path):
     rows = run.recipe("breakdown").to_pylist()
     assert [(r["compute_ns"], r["exposed_communication_ns"]) for r in rows] == [(6000, 3000)] * 2
     steps = run.recipe("steps").to_pylist()
-    assert [(r["rank"], r["step"], r["start_ns"]) for r in steps] == [(rank, n, 10_000 * n) for rank in range(2) for n in range(3)]
+    assert [(r["rank"], r["step"], r["start_ns"]) for r in steps] == [
+        (rank, n, 10_000 * n) for rank in range(2) for n in range(3)
+    ]
 
 
 def test_processes_of_one_document_stay_apart(tmp_path):
@@ -149,7 +163,9 @@ def test_counters_of_dispatches_that_are_recorded_with_them_alone(tmp_path):
     content = document(kernel_dispatch=[])
     data = dispatch(100, 300, 2, 6, 2, 9)
     content["callback_records"] = {
-        "counter_collection": [{"dispatch_data": data, "thread_id": 78, "records": [{"counter_id": handle(11), "value": 3}]}]
+        "counter_collection": [
+            {"dispatch_data": data, "thread_id": 78, "records": [{"counter_id": handle(11), "value": 3}]}
+        ]
     }
     path = written(tmp_path / "x.json", content)
     assert [r["value"] for r in rows_of(path, "kernel_counters")] == [3.0]

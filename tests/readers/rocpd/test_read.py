@@ -47,7 +47,12 @@ def test_events_are_canonical_rows_in_both_versions_of_the_schema(database):
 def test_who_the_database_is_about(database):
     reader = open_report(database)
     report, made = reader.report, reader.dictionaries()
-    assert (report.format, report.host, report.system_clock_ns, report.utc_ns) == ("rocpd", "node7", 5_000_000_000, None)
+    assert (report.format, report.host, report.system_clock_ns, report.utc_ns) == (
+        "rocpd",
+        "node7",
+        5_000_000_000,
+        None,
+    )
     assert (report.environment, report.environment_removed) == ({"RANK": "3"}, 1)
     assert [(p.pid, p.name, p.gpu) for p in report.processes] == [(77, "train", True)]
     assert [str(w) for w in report.warnings] == [
@@ -64,14 +69,23 @@ def test_a_run_of_it_answers_questions(database, tmp_path):
     assert [r.rank for r in run.ranks] == [3]
     (row,) = run.recipe("breakdown").to_pylist()
     assert (row["span_ns"], row["compute_ns"], row["exposed_copy_ns"], row["idle_ns"]) == (260, 210, 30, 20)
-    assert {r["name"]: r["total_ns"] for r in run.recipe("kernels").to_pylist()} == {"void at::gemm<4>(int)": 200, "plain": 10}
+    assert {r["name"]: r["total_ns"] for r in run.recipe("kernels").to_pylist()} == {
+        "void at::gemm<4>(int)": 200,
+        "plain": 10,
+    }
     assert any("experimental" in str(note) for note in run.recipe("info").notes)
 
 
 def test_without_streams_of_hip_queues_tell_the_stream(tmp_path):
     made = Database(tmp_path / "x.db", tracks=False)
     for queue in (5, 6):
-        kernel = {"kernel_id": 6, "dispatch_id": queue, "queue_id": queue, "stream_id": 0, **sizes((1, 1, 1), (1, 1, 1))}
+        kernel = {
+            "kernel_id": 6,
+            "dispatch_id": queue,
+            "queue_id": queue,
+            "stream_id": 0,
+            **sizes((1, 1, 1), (1, 1, 1)),
+        }
         made.event("kernel_dispatch", queue, queue + 1, category="KERNEL_DISPATCH", call=1, agent_id=4, **kernel)
     made.close()
     assert facts(tmp_path / "x.db", "kernels", "stream") == [(5,), (6,)]
@@ -145,6 +159,8 @@ def test_damage_is_an_error_or_rows(tmp_path):
 def test_names_of_tables_with_a_suffix_are_one_set(tmp_path):
     path = write(tmp_path / "x.db")
     with closing(sqlite3.connect(path)) as made, made:
-        names = [n for (n,) in made.execute("SELECT name FROM sqlite_master WHERE type = 'table'") if n.startswith("rocpd_")]
+        names = [
+            n for (n,) in made.execute("SELECT name FROM sqlite_master WHERE type = 'table'") if n.startswith("rocpd_")
+        ]
     assert all(n.endswith(UUID) for n in names)
     assert len(open_report(path).report.processes) == 1

@@ -12,7 +12,15 @@ from alltrace.core.steps import StepTimes
 from alltrace.readers.registry import is_report, open_report
 from alltrace.trace import step_records
 from alltrace.trace.errors import InputError, UsageError
-from alltrace.trace.step_records import INCOMPLETE, PAGE_BYTES, RECORD_BYTES, REGION_BYTES, RING_RECORDS, Step, read_ranks
+from alltrace.trace.step_records import (
+    INCOMPLETE,
+    PAGE_BYTES,
+    RECORD_BYTES,
+    REGION_BYTES,
+    RING_RECORDS,
+    Step,
+    read_ranks,
+)
 
 BEGIN_NS = 1_790_000_000_000_000_000
 STEP_NS = 100_000_000
@@ -68,7 +76,10 @@ def alltrace_rank(number):
 
 def test_ranks_that_state_no_place_or_the_same_have_files_of_their_own(tmp_path):
     records = [write(tmp_path / "job", rank, [step(0)], local=local) for rank, local in ((0, None), (1, None))]
-    assert sorted(f.name for f in (tmp_path / "job").iterdir()) == ["train_on_node0_rank0.steps", "train_on_node0_rank1.steps"]
+    assert sorted(f.name for f in (tmp_path / "job").iterdir()) == [
+        "train_on_node0_rank0.steps",
+        "train_on_node0_rank1.steps",
+    ]
     for record in records:
         record.close()
 
@@ -84,7 +95,9 @@ def test_the_ring_goes_on_at_its_begin(tmp_path, monkeypatch):
     (rank,) = read_ranks(tmp_path / "job" / "train_on_node0_rank0.steps")
     assert [s.step for s in rank.steps] == list(range(70, 170))
     assert rank.steps[0] == step(70)
-    assert [s.step for s in read_ranks(tmp_path / "job" / "train_on_node0_rank0.steps", 65)[0].steps] == list(range(105, 170))
+    assert [s.step for s in read_ranks(tmp_path / "job" / "train_on_node0_rank0.steps", 65)[0].steps] == list(
+        range(105, 170)
+    )
 
 
 def test_a_process_that_is_killed_leaves_its_page(tmp_path):
@@ -94,7 +107,14 @@ def test_a_process_that_is_killed_leaves_its_page(tmp_path):
     (page,) = (tmp_path / "local").iterdir()
     assert page.stat().st_size == PAGE_BYTES
     (rank,) = read_ranks(page)
-    assert (rank.rank, rank.step, rank.phase, rank.waits, rank.recorded, rank.damaged) == (1, 70, "forward", {"data"}, 70, 0)
+    assert (rank.rank, rank.step, rank.phase, rank.waits, rank.recorded, rank.damaged) == (
+        1,
+        70,
+        "forward",
+        {"data"},
+        70,
+        0,
+    )
     assert [s.step for s in rank.steps] == list(range(14, 70))
     record.close()
 

@@ -196,13 +196,23 @@ def test_bars_of_evaluation_and_loading_are_no_steps(tmp_path):
 def test_training_goes_on_with_another_total(tmp_path):
     path = tmp_path / "a.log"
     loss = "{'loss': 1.5, 'epoch': 0.1}\n"
-    path.write_text("".join(bar(n, 3, 1.0) + loss for n in (1, 2, 3)) + "".join(bar(n, 5, 2.0) + loss for n in (3, 4, 5)))
-    assert [(s[0], s[1]["step_time_s"]) for s in read_training(str(path)).steps] == [(1, 1), (2, 1), (3, 2), (4, 2), (5, 2)]
+    path.write_text(
+        "".join(bar(n, 3, 1.0) + loss for n in (1, 2, 3)) + "".join(bar(n, 5, 2.0) + loss for n in (3, 4, 5))
+    )
+    assert [(s[0], s[1]["step_time_s"]) for s in read_training(str(path)).steps] == [
+        (1, 1),
+        (2, 1),
+        (3, 2),
+        (4, 2),
+        (5, 2),
+    ]
 
 
 def test_bars_beside_the_steps_of_another_framework_are_no_steps(tmp_path):
     path = tmp_path / "a.log"
-    steps = "".join(f"Epoch 0:  10%|#  | {n}/9 [00:05<00:45,  2.00it/s, v_num=0, train_loss=1.250]\n" for n in range(1, 10))
+    steps = "".join(
+        f"Epoch 0:  10%|#  | {n}/9 [00:05<00:45,  2.00it/s, v_num=0, train_loss=1.250]\n" for n in range(1, 10)
+    )
     path.write_text(steps + "".join(f"Validation DataLoader 0: {bar(n, 3, 0.1)}" for n in (1, 2, 3)))
     log = read_training(str(path))
     assert [(s[0], s[1]["step_time_s"]) for s in log.steps] == [(n, 0.5) for n in range(1, 10)]
@@ -230,7 +240,10 @@ def test_numbers_that_are_too_long_are_no_steps(tmp_path, line, digits):
 def test_a_list_of_times_at_the_end(tmp_path):
     path = tmp_path / "a.log"
     path.write_text("[NeMo I 2024-01-01 perf_metrics_utils:56] train_step_timing in s: [11.85, 6.98]\n")
-    assert [(s[0], s[1]) for s in read_training(str(path)).steps] == [(0, {"step_time_s": 11.85}), (1, {"step_time_s": 6.98})]
+    assert [(s[0], s[1]) for s in read_training(str(path)).steps] == [
+        (0, {"step_time_s": 11.85}),
+        (1, {"step_time_s": 6.98}),
+    ]
 
 
 def test_a_cut_number_is_not_taken(tmp_path):

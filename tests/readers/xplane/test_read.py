@@ -21,7 +21,9 @@ def stat(name, value):
     if isinstance(value, int):
         return inner(4, whole(1, STATS.index(name) + 1) + whole(3 if value >= 0 else 4, value % 2**64))
     of_name = value in STATS
-    return inner(4, whole(1, STATS.index(name) + 1) + (whole(7, STATS.index(value) + 1) if of_name else inner(5, value)))
+    return inner(
+        4, whole(1, STATS.index(name) + 1) + (whole(7, STATS.index(value) + 1) if of_name else inner(5, value))
+    )
 
 
 def plane(name, lines=(), stats=(), names=()):
@@ -29,8 +31,13 @@ def plane(name, lines=(), stats=(), names=()):
     of_name = {n: k for k, n in enumerate(names, 1)}
     body = inner(2, name)
     for number, called, timestamp, events in lines:
-        parts = (whole(1, of_name[n]) + whole(2, s) + whole(3, d) + b"".join(stat(*p) for p in about) for n, s, d, about in events)
-        body += inner(3, whole(1, number) + inner(2, called) + whole(3, timestamp) + b"".join(inner(4, p) for p in parts))
+        parts = (
+            whole(1, of_name[n]) + whole(2, s) + whole(3, d) + b"".join(stat(*p) for p in about)
+            for n, s, d, about in events
+        )
+        body += inner(
+            3, whole(1, number) + inner(2, called) + whole(3, timestamp) + b"".join(inner(4, p) for p in parts)
+        )
     entries = (inner(4, whole(1, k) + inner(2, whole(1, k) + inner(2, n))) for n, k in of_name.items())
     words = (inner(5, whole(1, k) + inner(2, whole(1, k) + inner(2, n))) for k, n in enumerate(STATS, 1))
     return inner(1, body + b"".join(entries) + b"".join(words) + b"".join(inner(6, stat(*p)[2:]) for p in stats))
@@ -81,7 +88,9 @@ def trace(tmp_path):
 def rows(reader, *tables):
     found = [row for _, batch in reader.stream(tables) for row in batch.to_pylist()]
     names = dict(zip(*(c.to_pylist() for c in reader.dictionaries()["names"].columns), strict=True))
-    return [{k: names.get(v, v) if k in ("name", "short_name", "domain") else v for k, v in row.items()} for row in found]
+    return [
+        {k: names.get(v, v) if k in ("name", "short_name", "domain") else v for k, v in row.items()} for row in found
+    ]
 
 
 def picked(row, *columns):

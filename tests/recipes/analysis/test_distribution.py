@@ -27,7 +27,9 @@ def test_collect_counts_equal_values() -> None:
 def test_counting_gives_what_sorting_gives(rows: list[tuple[int, int]]) -> None:
     keys, values = pa.array([k for k, _ in rows], pa.int64()), np.array([v for _, v in rows], np.int64)
     counted = collect({"k": keys}, values)
-    assert sorted(map(tuple, zip(*counted.to_pydict().values(), strict=True))) == sorted((*k, n) for k, n in Counter(rows).items())
+    assert sorted(map(tuple, zip(*counted.to_pydict().values(), strict=True))) == sorted(
+        (*k, n) for k, n in Counter(rows).items()
+    )
     # too far apart to be counted
     far = collect({"k": keys}, values * 10**9)
     assert far.column("value").to_pylist() == [v * 10**9 for v in counted.column("value").to_pylist()]
@@ -100,7 +102,12 @@ def test_split_over_ranks_it_is_what_numpy_says_of_the_whole(sample: list[tuple[
     tables = [collect({"k": pa.array([k for k, _ in p], pa.int64())}, [v for _, v in p]) for p in parts]
     for row in summarize(pa.concat_tables(tables), "linear").to_pylist():
         values = np.array([v for k, v in sample if k == row["k"]])
-        assert (row["count"], row["total"], row["min"], row["max"]) == (len(values), values.sum(), values.min(), values.max())
+        assert (row["count"], row["total"], row["min"], row["max"]) == (
+            len(values),
+            values.sum(),
+            values.min(),
+            values.max(),
+        )
         wanted = [values.mean(), *np.quantile(values, [0.5, 0.25, 0.75])]
         assert [row["mean"], row["median"], row["q1"], row["q3"]] == pytest.approx(wanted, rel=1e-12, abs=1e-6)
         assert row["stddev"] == pytest.approx(values.std(ddof=1) if len(values) > 1 else 0.0, rel=1e-9, abs=1e-6)

@@ -65,17 +65,26 @@ def test_convolutions():
 
 def test_groups_dilation_and_padding_by_name():
     # a weight of 1 channel per group; dilation 2 makes the window 5 wide: 10 - 4 = 6
-    alone = flops("aten::conv1d", (1, 4, 10), (4, 1, 3), (), (), (), (), values=[None, None, None, "[1]", "[0]", "[2]", "4"])
+    alone = flops(
+        "aten::conv1d", (1, 4, 10), (4, 1, 3), (), (), (), (), values=[None, None, None, "[1]", "[0]", "[2]", "4"]
+    )
     assert alone[0] == 2 * (4 * 6) * 3
-    same = flops("aten::conv1d", (1, 4, 10), (4, 1, 3), (), (), (), (), values=[None, None, None, "[1]", "same", "[2]", "4"])
+    same = flops(
+        "aten::conv1d", (1, 4, 10), (4, 1, 3), (), (), (), (), values=[None, None, None, "[1]", "same", "[2]", "4"]
+    )
     assert same[0] == 2 * (4 * 10) * 3
-    valid = flops("aten::conv1d", (1, 4, 10), (4, 1, 3), (), (), (), (), values=[None, None, None, "[1]", "valid", "[2]", "4"])
+    valid = flops(
+        "aten::conv1d", (1, 4, 10), (4, 1, 3), (), (), (), (), values=[None, None, None, "[1]", "valid", "[2]", "4"]
+    )
     assert valid[0] == alone[0]
 
 
 def test_transposed_convolutions_count_by_their_input():
     values = [*PLAIN, "True", "[0, 0]", "1"]
-    assert flops("aten::convolution", (2, 3, 4, 4), (3, 6, 3, 3), (), (), (), (), values=values)[0] == 2 * (2 * 3 * 16) * 54
+    assert (
+        flops("aten::convolution", (2, 3, 4, 4), (3, 6, 3, 3), (), (), (), (), values=values)[0]
+        == 2 * (2 * 3 * 16) * 54
+    )
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,9 @@ def log_of(rows):
     )
 
 
-@given(st.lists(st.tuples(st.integers(0, 500), st.integers(200, 2000), st.sampled_from([0, 1, 4, 5, 0x44])), max_size=40))
+@given(
+    st.lists(st.tuples(st.integers(0, 500), st.integers(200, 2000), st.sampled_from([0, 1, 4, 5, 0x44])), max_size=40)
+)
 def test_medians_are_those_of_the_samples_in_the_spans_that_are_not_idle(samples):
     state = state_of_log(log_of([(t, mhz, 2 * mhz, mhz / 10, 50, bits) for t, mhz, bits in sorted(samples)]), SPANS)
     mine = [(mhz, bits) for t, mhz, bits in samples if any(s <= t < e for s, e in SPANS.tolist()) and not bits & 1]
@@ -51,7 +53,11 @@ def test_what_a_sample_lacks_does_not_count():
 @pytest.mark.parametrize(
     ("states", "ranks", "sentence"),
     [
-        ({11: GpuState(1215.0, reasons=4), 1: PEER}, [11], "Rank 11's GPU ran at 1,215 MHz (power cap), its peers at 1,980."),
+        (
+            {11: GpuState(1215.0, reasons=4), 1: PEER},
+            [11],
+            "Rank 11's GPU ran at 1,215 MHz (power cap), its peers at 1,980.",
+        ),
         (
             {11: GpuState(1215.0, 2619.0, 412.0, 83.0, 0x20), 1: PEER, 2: PEER},
             [11],
@@ -70,7 +76,11 @@ def test_what_a_sample_lacks_does_not_count():
             "Rank 0's GPU ran at 1,980 MHz, its peers at 1,980. Its memory ran at 1,593 MHz, its peers' at 2,619.",
         ),
         ({0: GpuState(1980.0), 1: None}, [0], "Rank 0's GPU ran at 1,980 MHz."),
-        ({0: GpuState(None, power_w=300.0, reasons=0x80), 1: PEER}, [0], "Rank 0's GPU ran at an unknown clock (power brake)."),
+        (
+            {0: GpuState(None, power_w=300.0, reasons=0x80), 1: PEER},
+            [0],
+            "Rank 0's GPU ran at an unknown clock (power brake).",
+        ),
         ({0: None, 1: PEER}, [0], COLLECT),
         ({}, [0], COLLECT),
     ],
@@ -108,7 +118,10 @@ def test_every_bit_has_a_name(bits):
 def test_without_a_log_the_clock_is_that_of_nsys_metrics(tmp_path):
     """In Hz by versions up to 2022, in MHz since."""
     for name, scale in (("GPC Clock Frequency", 1e6), ("GPC Clock Frequency [MHz]", 1)):
-        samples = [{"time": t, "device": 0, "metric": name, "value": v * scale} for t, v in ((110, 1300), (310, 1200), (350, 1250))]
+        samples = [
+            {"time": t, "device": 0, "metric": name, "value": v * scale}
+            for t, v in ((110, 1300), (310, 1200), (350, 1250))
+        ]
         samples += [
             {"time": 250, "device": 0, "metric": name, "value": 9.0},
             {"time": 120, "metric": "SM Active", "device": 0, "value": 5.0},

@@ -77,7 +77,11 @@ def test_nodes_tell_the_order_where_kernels_start_in_another(tmp_path):
     ("kernels", "api", "percent"),
     [
         ([*FIRST, ("more", 50, 1120, 1121), *SECOND], (*LAUNCHES, *REPLAYS), "70.0 %"),  # the first has another size
-        ([*FIRST, ("gemm", 51, 2100, 2130), ("mul", 51, 2130, 2135)], (*LAUNCHES, *REPLAYS), "0.0 %"),  # two graphs of one size
+        (
+            [*FIRST, ("gemm", 51, 2100, 2130), ("mul", 51, 2130, 2135)],
+            (*LAUNCHES, *REPLAYS),
+            "0.0 %",
+        ),  # two graphs of one size
         (
             [*FIRST, *SECOND],
             (*LAUNCHES, *REPLAYS, *(c | {"start": c["start"] + 300, "end": c["end"] + 300} for c in LAUNCHES[:-1])),
@@ -99,7 +103,12 @@ def test_what_fills_and_copies_on_rocm_is_no_launch_of_the_capture(tmp_path):
     blits = [("__amd_rocclr_fillBufferAligned.kd", 50, 1098, 1100), ("__amd_rocclr_copyBuffer", 51, 2136, 2140)]
     run = make_run(tmp_path, {0: tables([*FIRST, *SECOND, *blits], api)})
     answer = run.recipe("operators")
-    assert {name: took for name, (took, _) in sums(answer).items()} == {"aten::mm": 40, "aten::sum": 9, "aten::add": 3, "replay": 6}
+    assert {name: took for name, (took, _) in sums(answer).items()} == {
+        "aten::mm": 40,
+        "aten::sum": 9,
+        "aten::add": 3,
+        "replay": 6,
+    }
     assert share("100.0 %") in answer.notes
 
 
@@ -169,5 +178,7 @@ def test_kernels_of_pieces_belong_to_the_operators_of_their_own_capture(tmp_path
     answer = make_run(tmp_path, {0: tables(kernels, api) | {"ranges": ranges, "kernels": launched(kernels)}}).recipe(
         "kernel-origins"
     )
-    assert {(r["name"], r["operator"], r["count"]) for r in answer.to_pylist()} == {(w, f"aten::{w}", 2) for w in "abcdefgh"}
+    assert {(r["name"], r["operator"], r["count"]) for r in answer.to_pylist()} == {
+        (w, f"aten::{w}", 2) for w in "abcdefgh"
+    }
     assert share("100.0 %") in answer.notes

@@ -39,11 +39,16 @@ class Rank:
         ids = [None if name is None else names.index(name) for _, _, name in samples]
         columns = {
             "sched": ("time thread cpu scheduled_in", [*zip(*events, strict=True)]),
-            "samples": ("time thread cpu symbol", [*[*zip(*samples, strict=True)][:2], [7] * len(ids), ids] if samples else []),
+            "samples": (
+                "time thread cpu symbol",
+                [*[*zip(*samples, strict=True)][:2], [7] * len(ids), ids] if samples else [],
+            ),
         }
         types = {"scheduled_in": pa.bool_()}
         self._tables = {
-            table: pa.table({n: pa.array(v, types.get(n, pa.int64())) for n, v in zip(names.split(), values, strict=True)})
+            table: pa.table(
+                {n: pa.array(v, types.get(n, pa.int64())) for n, v in zip(names.split(), values, strict=True)}
+            )
             for table, (names, values) in columns.items()
             if values
         }
@@ -73,7 +78,10 @@ def state_of(events, samples=(), threads=MAIN):
 
 @given(
     st.dictionaries(
-        st.tuples(st.integers(0, 2), st.integers(0, 60)), st.tuples(st.integers(0, 1), st.booleans()), min_size=1, max_size=25
+        st.tuples(st.integers(0, 2), st.integers(0, 60)),
+        st.tuples(st.integers(0, 1), st.booleans()),
+        min_size=1,
+        max_size=25,
     )
 )
 def test_shares_are_those_of_a_simulation(events):
@@ -161,12 +169,21 @@ def test_numbers():
         "running_threads": 8.0,
         "peers_running_threads": 3.5,
     }
-    assert "cpu_taken_share" not in compared_hosts({1: HostState(0.8, 1.0, 1.0)}, [1]).evidence  # there is hardly a rest
+    assert (
+        "cpu_taken_share" not in compared_hosts({1: HostState(0.8, 1.0, 1.0)}, [1]).evidence
+    )  # there is hardly a rest
 
 
 def test_moves_and_homes_are_those_of_launching_threads():
     # on CPU 4 for 30 ns, on CPU 36 for 10, and back for 10; the other thread wanders too
-    events = [(0, 0, 4, True), (30, 0, 4, False), (30, 0, 36, True), (40, 0, 36, False), (40, 0, 4, True), (50, 0, 4, False)]
+    events = [
+        (0, 0, 4, True),
+        (30, 0, 4, False),
+        (30, 0, 36, True),
+        (40, 0, 36, False),
+        (40, 0, 4, True),
+        (50, 0, 4, False),
+    ]
     events += [(t, 1, t, bool(t % 2)) for t in range(50)]
     places = cpu_places(Rank(events), MAIN)
     assert places == CpuPlaces(pytest.approx(2 / 50e-9), {"4": pytest.approx(0.8)})
@@ -185,7 +202,13 @@ def test_the_node_of_a_thread_and_of_its_gpu_are_those_that_are_stated():
     assert (places.near, places.away_share, places.numa_node) == ("2-3", pytest.approx(0.75), 1)
     assert cpu_places(Rank(events, near=[1, 3, 9]), MAIN).away_share == pytest.approx(0.0)
     unstated = cpu_places(Rank(events, sockets=[0] * 6, nodes=[0, 1]), MAIN)
-    assert (unstated.sockets, unstated.socket, unstated.near, unstated.away_share, unstated.numa_node) == ({}, None, "", None, None)
+    assert (unstated.sockets, unstated.socket, unstated.near, unstated.away_share, unstated.numa_node) == (
+        {},
+        None,
+        "",
+        None,
+        None,
+    )
 
 
 STAYS = CpuPlaces(0.1, {"8": 1.0})
@@ -236,13 +259,21 @@ HOSTS = {0: "a", 1: "a", 2: "a", 3: "b", 4: "b"}
         ({0: CpuPlaces(40.0), 1: CpuPlaces(30.0)}, [0, 1], "", {}),  # nothing is usual
         ({0: None, 1: STAYS}, [0], "", {}),
         (
-            {0: CpuPlaces(0.0, {"9": 0.9}, near="0-7", away_share=0.9), 1: CpuPlaces(0.0, {"1": 1.0}, near="0-7", away_share=0.0)},
+            {
+                0: CpuPlaces(0.0, {"9": 0.9}, near="0-7", away_share=0.9),
+                1: CpuPlaces(0.0, {"1": 1.0}, near="0-7", away_share=0.0),
+            },
             [0, 1],
             "The launching thread of rank 0 was away from the NUMA node of its GPU for 90 % of its time, most on CPU 9: bind it to "
             "CPUs 0-7, which NCCL's log states as near that GPU.",
             {"other_node_share": 0.9},
         ),
-        ({0: on(0.9, 0.1, near="0-7", away_share=0.1), 1: on(0.0, 1.0), 2: on(0.0, 1.0)}, [0], "", {}),  # the others are away
+        (
+            {0: on(0.9, 0.1, near="0-7", away_share=0.1), 1: on(0.0, 1.0), 2: on(0.0, 1.0)},
+            [0],
+            "",
+            {},
+        ),  # the others are away
         (
             {0: on(0.1, 0.9, 0), 1: on(1.0, 0.0, 0), 2: on(0.9, 0.1, 0), 3: on(0.0, 1.0, 1)},
             [0],
@@ -265,7 +296,12 @@ HOSTS = {0: "a", 1: "a", 2: "a", 3: "b", 4: "b"}
             {"other_node_share": 0.4},
         ),
         ({0: on(0.0, 1.0), 1: on(1.0, 0.0), 2: on(0.0, 1.0)}, [0], "", {}),  # the job has ranks on both
-        ({0: on(0.0, 1.0, 1), 1: on(1.0, 0.0, 0), 2: on(1.0, 0.0, 0)}, [0], "", {}),  # each at its GPU's node, as far as is stated
+        (
+            {0: on(0.0, 1.0, 1), 1: on(1.0, 0.0, 0), 2: on(1.0, 0.0, 0)},
+            [0],
+            "",
+            {},
+        ),  # each at its GPU's node, as far as is stated
         ({0: on(0.0, 1.0), 3: on(1.0, 0.0), 4: on(1.0, 0.0)}, [0], "", {}),  # sockets of another host
         ({0: on(0.4, 0.6), 1: on(0.4, 0.6), 2: on(0.5, 0.5)}, [0], "", {}),  # all do
     ],
@@ -282,8 +318,12 @@ def test_the_share_of_a_real_thread_is_that_of_its_events(corpus, tmp_path, name
     import_reports([str(report)], tmp_path / "run", jobs=1)
     rank = OpenRun(tmp_path / "run").in_session_time().rank(0)
     with closing(sqlite3.connect(f"file:{report}?mode=ro&immutable=1", uri=True)) as db:
-        (busiest,) = db.execute("SELECT globalTid FROM SCHED_EVENTS GROUP BY 1 ORDER BY count(*) DESC LIMIT 1").fetchone()
-        rows = db.execute("SELECT start, isSchedIn FROM SCHED_EVENTS WHERE globalTid = ? ORDER BY 1, 2", (busiest,)).fetchall()
+        (busiest,) = db.execute(
+            "SELECT globalTid FROM SCHED_EVENTS GROUP BY 1 ORDER BY count(*) DESC LIMIT 1"
+        ).fetchone()
+        rows = db.execute(
+            "SELECT start, isSchedIn FROM SCHED_EVENTS WHERE globalTid = ? ORDER BY 1, 2", (busiest,)
+        ).fetchall()
     known = rank.table("threads", ("thread", "tid")).to_pylist()
     (thread,) = [t["thread"] for t in known if t["tid"] == busiest & 0xFFFFFF]
     ran = sum(end - start for (start, on), (end, _) in pairwise(rows) if on)

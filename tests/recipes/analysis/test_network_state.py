@@ -8,7 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.making import make_run
 
-from alltrace.recipes.analysis.network_state import COLLECT, Adapter, NetworkState, compared_networks, network_state, slow_adapters
+from alltrace.recipes.analysis.network_state import (
+    COLLECT,
+    Adapter,
+    NetworkState,
+    compared_networks,
+    network_state,
+    slow_adapters,
+)
 from alltrace.trace.intervals import Merged
 
 SPANS = Merged(np.array([100, 300], np.int64), np.array([200, 400], np.int64))
@@ -19,12 +26,21 @@ def sample(start, end, metric, value, nic="mlx5_0", guid=1):
 
 
 def state_of(folder, adapters, switches=()):
-    tables = {"nic_metrics": list(adapters), "switch_metrics": [{k: v for k, v in s.items() if k != "nic"} for s in switches]}
+    tables = {
+        "nic_metrics": list(adapters),
+        "switch_metrics": [{k: v for k, v in s.items() if k != "nic"} for s in switches],
+    }
     return network_state(make_run(folder, {0: tables, 1: {"ranges": []}}).in_session_time().rank(0), SPANS)
 
 
 @settings(max_examples=15)
-@given(st.lists(st.tuples(st.integers(0, 500), st.integers(0, 200), st.integers(0, 10**7), st.booleans()), min_size=1, max_size=12))
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 500), st.integers(0, 200), st.integers(0, 10**7), st.booleans()),
+        min_size=1,
+        max_size=12,
+    )
+)
 def test_rates_are_means_by_time_and_adapters_add_up(tmp_path_factory, samples):
     rows = [sample(s, s + n, "IB: Bytes sent", v, *(("mlx5_1", 2) if other else ())) for s, n, v, other in samples]
     state = state_of(tmp_path_factory.mktemp("run") / "run", rows)
@@ -62,7 +78,10 @@ def test_waits_are_of_the_adapter_and_the_switch_that_wait_most(tmp_path):
 def test_an_adapter_is_told_by_what_it_sends_while_it_sends(tmp_path):
     # 24 GB/s for 25 ns, 12 GB/s for 50 ns, and one that sends nothing; what is sent behind the judged time does not count
     rows = [sample(100, 125, "IB: Bytes sent", 24e6), sample(125, 200, "IB: Bytes sent", 1e6)]
-    rows += [sample(100, 150, "IB: Bytes sent", 12e6, "mlx5_1", 2), sample(150, 200, "IB: Bytes sent", 1e6, "mlx5_1", 2)]
+    rows += [
+        sample(100, 150, "IB: Bytes sent", 12e6, "mlx5_1", 2),
+        sample(150, 200, "IB: Bytes sent", 1e6, "mlx5_1", 2),
+    ]
     rows += [sample(100, 200, "IB: Bytes sent", 0, "mlx5_9", 9), sample(200, 300, "IB: Bytes sent", 90e6)]
     one, other = state_of(tmp_path / "run", rows).adapters
     assert (one.name, one.sending_gb_per_s, one.gb_per_s) == ("mlx5_0", 24.0, pytest.approx(6.75))
@@ -127,8 +146,18 @@ PEER = NetworkState(11.8, 11.7, 40.0, "mlx5_0")
             "to send for 50 ticks per ms, elsewhere 40. The busiest switch waited to send for 5,000 ticks per ms.",
             False,
         ),
-        ({"n1": PEER, "n2": PEER}, ["n1", "n2"], "While devices waited, the adapters of 2 hosts sent 11.80 GB/s and rec", False),
-        ({"n1": NetworkState(wait_ticks_per_ms=2e3)}, ["n1"], "An adapter waited to send for 2,000 ticks per ms.", True),
+        (
+            {"n1": PEER, "n2": PEER},
+            ["n1", "n2"],
+            "While devices waited, the adapters of 2 hosts sent 11.80 GB/s and rec",
+            False,
+        ),
+        (
+            {"n1": NetworkState(wait_ticks_per_ms=2e3)},
+            ["n1"],
+            "An adapter waited to send for 2,000 ticks per ms.",
+            True,
+        ),
         ({"n1": PEER}, ["n3"], COLLECT, False),
         ({}, ["n3"], COLLECT, False),
     ],

@@ -6,7 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from alltrace.recipes.analysis import nvtx_projection
-from alltrace.recipes.analysis.nvtx_projection import Line, Spans, calls_within, close_ends, prefix_minima, reduce_pieces
+from alltrace.recipes.analysis.nvtx_projection import (
+    Line,
+    Spans,
+    calls_within,
+    close_ends,
+    prefix_minima,
+    reduce_pieces,
+)
 
 INTERVAL = st.tuples(st.integers(0, 2), st.integers(0, 25), st.integers(0, 12))
 INTERVALS = st.lists(INTERVAL, max_size=40)

@@ -21,7 +21,9 @@ def run(tmp_path_factory):
     tables = {"ranges": [], "api": [], "kernels": [], "gpu_metrics": []}
     for n, name in enumerate(NAMES):
         at = 1000 * n
-        tables["ranges"].append({"start": at, "end": at + 200, "name": name, "kind": "pushpop", "depth": 0, "source_row": n})
+        tables["ranges"].append(
+            {"start": at, "end": at + 200, "name": name, "kind": "pushpop", "depth": 0, "source_row": n}
+        )
         for k in range(3):
             correlation = 10 * n + k
             tables["api"].append(
@@ -53,7 +55,9 @@ def test_names_that_were_asked_for_before_have_the_same_stems(run):
 
 def test_many_names(tmp_path):
     names = [f"range {chr(97 + n % 26)}{chr(97 + n // 26 % 26)}{chr(97 + n // 676)}, op_id = {n}" for n in range(1_500)]
-    run = make_run(tmp_path / "run", {0: {"ranges": [{"start": n, "end": n + 1, "name": name} for n, name in enumerate(names)]}})
+    run = make_run(
+        tmp_path / "run", {0: {"ranges": [{"start": n, "end": n + 1, "name": name} for n, name in enumerate(names)]}}
+    )
     rows, stems = stems_of(run.rank(0), np.array([name_id(n) for n in names], np.int64))
     assert [stems[n] for n in rows.tolist()] == [n.partition(",")[0] for n in names]
 
@@ -79,7 +83,8 @@ def test_each_recipe_has_the_operator_once(run):
 
 def test_a_range_is_asked_for_by_its_stem_or_by_its_whole_name(run):
     spans = [
-        ask(run, "efficiency", {"per": "range", "range": name}).table.to_pylist()[0]["span_ns"] for name in ("aten::mm", NAMES[1])
+        ask(run, "efficiency", {"per": "range", "range": name}).table.to_pylist()[0]["span_ns"]
+        for name in ("aten::mm", NAMES[1])
     ]
     assert spans[0] > spans[1] > 0
 

@@ -14,7 +14,9 @@ NAMES = pa.table({"id": [1, 2], "value": ["one", "cudaLaunchKernel_v7000"]})
 
 
 def test_texts_of_ids() -> None:
-    found = run_statement("SELECT text_of(id) AS t FROM ids ORDER BY t", {"ids": pa.table({"id": [1, None, 7]}), "names": NAMES})
+    found = run_statement(
+        "SELECT text_of(id) AS t FROM ids ORDER BY t", {"ids": pa.table({"id": [1, None, 7]}), "names": NAMES}
+    )
     assert found.column("t").to_pylist() == ["one", None, None]
 
 
@@ -50,7 +52,9 @@ def test_memory_and_disk_that_do_not_suffice_are_named(monkeypatch: pytest.Monke
 
 
 def test_what_cannot_go_to_disk_gets_more_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sql_engine, "_LIMITS", ("SET memory_limit = '8MiB'", "SET memory_limit = '1GiB'", "SELECT no_such_limit"))
+    monkeypatch.setattr(
+        sql_engine, "_LIMITS", ("SET memory_limit = '8MiB'", "SET memory_limit = '1GiB'", "SELECT no_such_limit")
+    )
     engine = sql_engine._Engine()
     monkeypatch.setattr(sql_engine, "_engine", lambda: engine)
     found = run_statement("SELECT median(range) AS m FROM range(3000001)", {})
@@ -63,7 +67,9 @@ def test_a_statement_that_spills_is_exact_and_leaves_nothing(monkeypatch: pytest
     monkeypatch.setattr(sql_engine, "_LIMITS", ("SET memory_limit = '64MiB'", "SELECT no_such_limit"))
     engine = sql_engine._Engine()
     monkeypatch.setattr(sql_engine, "_engine", lambda: engine)
-    found = run_statement("SELECT sum(n) AS n FROM (SELECT hash(range) AS a, count(*) AS n FROM range(2000000) GROUP BY a)", {})
+    found = run_statement(
+        "SELECT sum(n) AS n FROM (SELECT hash(range) AS a, count(*) AS n FROM range(2000000) GROUP BY a)", {}
+    )
     assert found.column("n").to_pylist() == [2_000_000]
     folder = Path(engine.folder)
     assert folder.is_dir()

@@ -17,12 +17,15 @@ from alltrace.recipes.analysis.statistics_sql import distribution_statement, mer
 NAMES = pa.table({"id": [1, 2, 3], "value": ["a", "a", "b"]})
 KINDS = {"rank": pa.int32(), "name": pa.int64(), "value": pa.int64(), "count": pa.int64()}
 ROWS = st.lists(
-    st.tuples(st.integers(0, 2), st.sampled_from([1, 2, 3, None]), st.integers(-50, 10**12), st.integers(1, 4)), min_size=1
+    st.tuples(st.integers(0, 2), st.sampled_from([1, 2, 3, None]), st.integers(-50, 10**12), st.integers(1, 4)),
+    min_size=1,
 )
 
 
 def ask(rows: list[tuple[Any, ...]], quantile: Any, **more: Any) -> dict[Any, dict[str, Any]]:
-    parts = pa.table([pa.array(c, t) for c, t in zip(zip(*rows, strict=True), KINDS.values(), strict=True)], list(KINDS))
+    parts = pa.table(
+        [pa.array(c, t) for c, t in zip(zip(*rows, strict=True), KINDS.values(), strict=True)], list(KINDS)
+    )
     statement = statistics_statement({"Name": "coalesce(text_of(name), '')"}, ["name"], quantile, **more)
     found = run_statement(statement, {"parts": parts, "names": NAMES}).to_pylist()
     return {(row.get("rank"), row["Name"]): row for row in found}
@@ -82,14 +85,20 @@ def test_quartiles_are_left_out() -> None:
 def test_a_distribution_counts_equal_values_and_leaves_out_null() -> None:
     events = pa.table({"rank": [0] * 5, "name": [1, 1, 1, 2, None], "value": pa.array([5, 5, None, 5, 5], pa.int64())})
     found = run_statement(distribution_statement(["name"], "SELECT rank, name, value FROM events"), {"events": events})
-    assert sorted(map(tuple, (r.values() for r in found.to_pylist())), key=str) == [(0, 1, 5, 2), (0, 2, 5, 1), (0, None, 5, 1)]
+    assert sorted(map(tuple, (r.values() for r in found.to_pylist())), key=str) == [
+        (0, 1, 5, 2),
+        (0, 2, 5, 1),
+        (0, None, 5, 1),
+    ]
 
 
 @pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(ROWS)
 def test_merged_ranks_have_the_statistics_of_all(rows: list[tuple[Any, ...]]) -> None:
-    parts = pa.table([pa.array(c, t) for c, t in zip(zip(*rows, strict=True), KINDS.values(), strict=True)], list(KINDS))
+    parts = pa.table(
+        [pa.array(c, t) for c, t in zip(zip(*rows, strict=True), KINDS.values(), strict=True)], list(KINDS)
+    )
     distinct = {(name, value) for _, name, value, _ in rows}
     for further in ({}, {"ranks": "count(DISTINCT rank)"}):
         merged = run_statement(merged_statement(["name"], ranks=bool(further)), {"parts": parts})

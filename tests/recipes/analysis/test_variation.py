@@ -79,7 +79,11 @@ def test_order_scale_and_what_all_ranks_share_do_not_matter(seed, ranks, steps, 
     order = rng.permutation(ranks)
     plain = variation(values, LEAST)
     other = variation(values[order] * scale * rng.uniform(0.5, 2.0, steps), LEAST)
-    for one, two in ((plain.persistent, other.persistent), (plain.sometimes, other.sometimes), (plain.slow, other.slow)):
+    for one, two in (
+        (plain.persistent, other.persistent),
+        (plain.sometimes, other.sometimes),
+        (plain.slow, other.slow),
+    ):
         assert (one[order] == two).all()
     assert not (plain.persistent & plain.sometimes).any()
     assert not plain.slow[plain.persistent | plain.sometimes].any()

@@ -68,7 +68,10 @@ def test_ranks_without_what_is_required_are_left_out_and_named(tmp_path):
 
 def test_one_rank_left_out_and_none_left(tmp_path):
     run = make_run(tmp_path, RANKS)
-    assert ask(run, Counting(), {"title": "t"}, ranks=[0, 1]).notes == (LEFT_OUT.format("rank 1 has", "its", "it is"), "done")
+    assert ask(run, Counting(), {"title": "t"}, ranks=[0, 1]).notes == (
+        LEFT_OUT.format("rank 1 has", "its", "it is"),
+        "done",
+    )
     assert ask(run, Counting(), {"title": "t"}, ranks=[1, 2]).notes == (
         "no rank has `kernels`: the reports hold no GPU kernels, so the answer is empty",
     )

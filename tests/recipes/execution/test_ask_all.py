@@ -13,7 +13,10 @@ RANGES = [{"start": 0, "end": 50, "name": "step", "kind": "pushpop"}]
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    ranks = {r: {"kernels": [kernel(10 * r, 40 + r), kernel(60, 80)], "copies": [copy(45, 50)], "ranges": RANGES} for r in (0, 1)}
+    ranks = {
+        r: {"kernels": [kernel(10 * r, 40 + r), kernel(60, 80)], "copies": [copy(45, 50)], "ranges": RANGES}
+        for r in (0, 1)
+    }
     ranks[2] = {"ranges": RANGES}
     return make_run(tmp_path_factory.mktemp("all") / "run", ranks)
 
@@ -42,7 +45,12 @@ def test_nvidias_times_and_the_runs_own_stand_side_by_side(tmp_path):
     """The same run, its session started 5,000 ns before its first event: recipes of NVIDIA's names tell that, others do not."""
     rows = {r: {"kernels": [kernel(5000 + 10 * r, 5040), kernel(10**9, 10**9 + 20)], "ranges": []} for r in (0, 1)}
     run = make_run(tmp_path / "run", rows)
-    questions = [("gaps", "start_ns"), ("gpu_gaps", "Start"), ("activity", "start_ns"), ("stats:cuda_gpu_trace", "Start (ns)")]
+    questions = [
+        ("gaps", "start_ns"),
+        ("gpu_gaps", "Start"),
+        ("activity", "start_ns"),
+        ("stats:cuda_gpu_trace", "Start (ns)"),
+    ]
     replies = ask_all(run, [(find(n), {}) for n, _ in questions])
     found = {r.recipe.name: r.answer.table.column(c).to_pylist() for r, (_, c) in zip(replies, questions, strict=True)}
     assert [ask(run, n).table.column(c).to_pylist() for n, c in questions] == list(found.values())
@@ -74,7 +82,9 @@ def test_ranks_are_chosen_and_unknown_ones_refused(run):
 
 
 def test_a_table_is_read_once_for_all_recipes(run):
-    questions = [(find(n), {}) for n in names() if find(n).clock != "aligned" and not any(o.required for o in find(n).options)]
+    questions = [
+        (find(n), {}) for n in names() if find(n).clock != "aligned" and not any(o.required for o in find(n).options)
+    ]
     rank = shared_rank(run, 0, [(r, {o.name: o.default for o in r.options}) for r, _ in questions])
     for recipe, _ in questions:
         recipe.map(rank, recipe.prepared({o.name: o.default for o in recipe.options}, run))

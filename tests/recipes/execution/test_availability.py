@@ -72,10 +72,16 @@ def test_what_follows_from_missing_ranges_is_said(tmp_path, name, options, conse
 
 
 def test_an_answer_without_rows_is_never_silent(tmp_path):
-    tables = {"kernels": [kernel(2, 5, correlation=1)], "api": [CALL], "ranges": [{"start": 0, "end": 9, "name": "step"}]}
+    tables = {
+        "kernels": [kernel(2, 5, correlation=1)],
+        "api": [CALL],
+        "ranges": [{"start": 0, "end": 9, "name": "step"}],
+    }
     assert notes_of(tmp_path, "nccl_gpu_proj_sum", **tables) == (
         0,
-        ("nothing in `ranges`, `kernels`, `copies` or `api` matches what nccl_gpu_proj_sum lists, so the answer is empty",),
+        (
+            "nothing in `ranges`, `kernels`, `copies` or `api` matches what nccl_gpu_proj_sum lists, so the answer is empty",
+        ),
     )
 
 
@@ -91,7 +97,10 @@ def test_a_table_that_was_not_imported_is_refused(tmp_path):
     with pytest.raises(InputError) as caught:
         ask(run, "breakdown")
     assert str(caught.value) == refused
-    assert [reply.skipped for reply in ask_all(run, [(find("breakdown"), {}), (find("kernels"), {})])] == [refused, None]
+    assert [reply.skipped for reply in ask_all(run, [(find("breakdown"), {}), (find("kernels"), {})])] == [
+        refused,
+        None,
+    ]
     with pytest.raises(InputError, match="`ranges` was not imported"):
         run.table("ranges")
     with pytest.raises(InputError, match="`ranges` was not imported"):

@@ -23,7 +23,11 @@ def runs(request, tmp_path_factory):
     folder, count = tmp_path_factory.mktemp("runs"), request.param
     processes, hosts = LAYOUTS[count]
     rows = rows_of(count)
-    return apart(folder / "apart", rows, hosts), together(folder / "together", rows, processes, hosts), count // processes
+    return (
+        apart(folder / "apart", rows, hosts),
+        together(folder / "together", rows, processes, hosts),
+        count // processes,
+    )
 
 
 @pytest.fixture
@@ -39,7 +43,9 @@ def numbers(devices, each):
 def test_findings_are_those_of_separate_processes(runs):
     alone, several, each = runs
     expected, found = (run.recipe("diagnose").to_pylist() for run in (alone, several))
-    assert [(row["kind"], row["ranks"]) for row in expected] == [(row["kind"], numbers(row["devices"], each)) for row in found]
+    assert [(row["kind"], row["ranks"]) for row in expected] == [
+        (row["kind"], numbers(row["devices"], each)) for row in found
+    ]
     assert (found[0]["kind"], found[0]["severity"]) == ("straggler", "high")
     for one, other in zip(expected, found, strict=True):
         assert one["devices"] is None
@@ -111,7 +117,9 @@ def test_where_one_thread_launches_to_all_a_wait_for_one_device_holds_back_the_o
 def test_sentences_say_which_gpu(four):
     answer = four.recipe("diagnose").answer
     diagnosis = told(answer, {0: "host0"})
-    assert diagnosis.verdict.startswith("Rank 0, GPU 2 computes 40 % slower than its peers; the others wait for it, which costs")
+    assert diagnosis.verdict.startswith(
+        "Rank 0, GPU 2 computes 40 % slower than its peers; the others wait for it, which costs"
+    )
     card = diagnosis.cards[0]
     assert card.who == "rank 0, GPU 2 on host0"
     assert card.ranks == (0,)

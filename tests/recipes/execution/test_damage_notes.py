@@ -34,7 +34,9 @@ def test_every_recipe_says_it_if_and_only_if_it_reads_the_table(tmp_path, monkey
     run = make_run(tmp_path, {0: rows, 1: rows}, warnings=warnings)
     questions = [(find(name), options_of(find(name))) for name in EVERY]
     replies = ask_all(run, questions, jobs=1)
-    answered = [(recipe, given, reply.answer) for (recipe, given), reply in zip(questions, replies, strict=True) if reply.answer]
+    answered = [
+        (recipe, given, reply.answer) for (recipe, given), reply in zip(questions, replies, strict=True) if reply.answer
+    ]
     assert len(answered) > 80
     monkeypatch.setattr("alltrace.recipes.execution.availability._MOST_NOTES", 99)
     for recipe, given, answer in answered:
@@ -75,9 +77,17 @@ NO_JOIN = "has a `correlation`, so calls and the GPU work that they launched can
         (f"UPDATE {KERNELS} SET end = start - 5 WHERE rowid < 4", "kernels", "that end before they start: 3"),
         (f"UPDATE {KERNELS} SET end = NULL WHERE rowid < 3", "kernels", f"{ENDLESS}2"),
         (f"UPDATE {KERNELS} SET start = NULL WHERE rowid < 3", "kernels", UNTIMED),
-        (f"ALTER TABLE {KERNELS} RENAME COLUMN start TO begin", "kernels", "has no column start, so none of its rows are"),
+        (
+            f"ALTER TABLE {KERNELS} RENAME COLUMN start TO begin",
+            "kernels",
+            "has no column start, so none of its rows are",
+        ),
         (f"ALTER TABLE {KERNELS} RENAME COLUMN end TO stop", "kernels", ENDLESS),
-        ("ALTER TABLE NVTX_EVENTS RENAME COLUMN eventType TO kind", "ranges", "has no column eventType, so none of its rows are"),
+        (
+            "ALTER TABLE NVTX_EVENTS RENAME COLUMN eventType TO kind",
+            "ranges",
+            "has no column eventType, so none of its rows are",
+        ),
         (f"ALTER TABLE {RUNTIME} RENAME COLUMN correlationId TO c", "api", f"no row of `api` {NO_JOIN}"),
         (f"UPDATE {KERNELS} SET correlationId = NULL", "kernels", f"no row of `kernels` {NO_JOIN}"),
     ],
@@ -105,7 +115,9 @@ def test_damage_of_a_report_is_told_by_what_reads_it(reports, tmp_path, capsys, 
         assert main([*verb, str(path), "--format", form]) == 0
         printed = capsys.readouterr()
         assert says in (
-            " ".join(json.loads(printed.out)["notes"]) if form == "json" else printed.out.replace("\\", "") + printed.err
+            " ".join(json.loads(printed.out)["notes"])
+            if form == "json"
+            else printed.out.replace("\\", "") + printed.err
         )
     if not joins and "none of its" not in says:
         assert any(says in n for n in query_notes(run, f"SELECT count(*) FROM {reads}"))

@@ -54,7 +54,9 @@ def findings(run, **about):
 
 
 def same(one, other):
-    return one.table.equals(other.table, check_metadata=True) and one.notes == other.notes and one.columns == other.columns
+    return (
+        one.table.equals(other.table, check_metadata=True) and one.notes == other.notes and one.columns == other.columns
+    )
 
 
 def test_findings_of_an_unchanged_run_are_kept_with_it(run, asked):

@@ -140,7 +140,9 @@ def test_one_question_keeps_what_is_little_and_no_table_in_memory(folder):
 
 def test_rows_are_read_from_a_file_as_often_as_asked(folder):
     words = pa.chunked_array([pa.array(["a", None]).dictionary_encode(), pa.array(["b", "a"]).dictionary_encode()])
-    whole = Part(4, pa.table({"value": pa.array(range(4 * ROWS), pa.int64()), "word": pa.chunked_array(words.chunks * ROWS)}))
+    whole = Part(
+        4, pa.table({"value": pa.array(range(4 * ROWS), pa.int64()), "word": pa.chunked_array(words.chunks * ROWS)})
+    )
     with PartFiles(held_bytes=0) as kept:
         stored = kept.stored(whole)
         for _ in range(2):
@@ -155,6 +157,9 @@ def test_a_folder_that_is_not_there_and_a_full_disk_are_a_sentence(folder, monke
         PartStore(held_bytes=0).keep(0, {1: thing})
     monkeypatch.setattr("tempfile.tempdir", str(folder))
     monkeypatch.setattr(PartFiles, "_path", lambda *_: Path("/dev/full"))  # each write to it finds no room
-    with PartStore(held_bytes=0) as parts, pytest.raises(InputError, match=r"ranks contributed cannot .* \(No space left.*TMPDIR"):
+    with (
+        PartStore(held_bytes=0) as parts,
+        pytest.raises(InputError, match=r"ranks contributed cannot .* \(No space left.*TMPDIR"),
+    ):
         parts.keep(0, {1: thing})
     assert list(folder.iterdir()) == []

@@ -29,14 +29,17 @@ def rows_of(steps=6, device_lag=30, warm=0):
             ((COMPUTE_KERNEL, at + device_lag, 60), (COMMUNICATION_KERNEL, at + device_lag + 60, 20))
         ):
             correlation = 10 * step + n
-            api.append({"start": at + 10 + n, "end": at + 11 + n, "name": "cudaLaunchKernel", "correlation": correlation})
+            api.append(
+                {"start": at + 10 + n, "end": at + 11 + n, "name": "cudaLaunchKernel", "correlation": correlation}
+            )
             kernels.append(kernel(start, start + long, name, correlation=correlation))
         at += length
     return {"ranges": ranges, "api": api, "kernels": kernels}
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"), [("10:50", (10, 50)), ("10:", (10, None)), (":50", (None, 50)), ("7", (7, 8)), (" 0:1 ", (0, 1))]
+    ("text", "expected"),
+    [("10:50", (10, 50)), ("10:", (10, None)), (":50", (None, 50)), ("7", (7, 8)), (" 0:1 ", (0, 1))],
 )
 def test_steps_are_a_half_open_interval(text, expected):
     found = select(text)
@@ -70,8 +73,12 @@ def test_the_steps_part_the_whole(tmp_path):
     whole = ask(run, "kernels").table.to_pylist()
     parts = [row for step in range(6) for row in ask(run, "kernels", steps=str(step)).table.to_pylist()]
     for name in {r["name"] for r in whole}:
-        assert sum(r["count"] for r in parts if r["name"] == name) == next(r["count"] for r in whole if r["name"] == name)
-        assert sum(r["total_ns"] for r in parts if r["name"] == name) == next(r["total_ns"] for r in whole if r["name"] == name)
+        assert sum(r["count"] for r in parts if r["name"] == name) == next(
+            r["count"] for r in whole if r["name"] == name
+        )
+        assert sum(r["total_ns"] for r in parts if r["name"] == name) == next(
+            r["total_ns"] for r in whole if r["name"] == name
+        )
 
 
 def test_notes_name_the_steps_and_the_ranks_without_them(tmp_path):
@@ -125,8 +132,12 @@ def test_ranges_lose_parents_outside_the_window(tmp_path):
 def test_stacks_of_ranges_begin_within_the_window(tmp_path):
     ranges = [{"start": 0, "end": 900, "name": "epoch", "depth": 0}]
     for step in range(4):
-        ranges.append({"start": 10 + 200 * step, "end": 190 + 200 * step, "name": f"step {step}", "depth": 1, "parent": 0})
-        ranges.append({"start": 20 + 200 * step, "end": 60 + 200 * step, "name": "forward", "depth": 2, "parent": len(ranges) - 1})
+        ranges.append(
+            {"start": 10 + 200 * step, "end": 190 + 200 * step, "name": f"step {step}", "depth": 1, "parent": 0}
+        )
+        ranges.append(
+            {"start": 20 + 200 * step, "end": 60 + 200 * step, "name": "forward", "depth": 2, "parent": len(ranges) - 1}
+        )
     rows = [{**r, "kind": "pushpop", "source_row": n} for n, r in enumerate(ranges, 1)]
     run = make_run(tmp_path / "run", {0: {"ranges": rows}})
     found = ask(run, "stats:nvtx_pushpop_trace", steps="1:3").table
@@ -137,7 +148,9 @@ def test_stacks_of_ranges_begin_within_the_window(tmp_path):
 def test_collectives_of_mpi_count_for_the_step_of_their_call(tmp_path):
     def rank(number):
         ranges = [{"start": 1000 * s, "end": 1000 * s + 900, "name": f"step {s}", "kind": "pushpop"} for s in range(4)]
-        calls = [{"start": 1000 * s + 100 + 50 * number, "end": 1000 * s + 400, "name": "MPI_Allreduce"} for s in range(4)]
+        calls = [
+            {"start": 1000 * s + 100 + 50 * number, "end": 1000 * s + 400, "name": "MPI_Allreduce"} for s in range(4)
+        ]
         return {
             "ranges": ranges,
             "mpi": [{**c, "kind": "collective", "communicator": 1} for c in calls],
@@ -154,7 +167,9 @@ def test_operations_have_one_row_number_in_what_ranks_and_the_alignment_tell(tmp
     calls = [k for k in rows["kernels"] if k["name"] == COMMUNICATION_KERNEL]
     called = {"communicator": "c0", "op": "AllReduce", "group_size": 2, "evidence": "trace"}
     met = [called | {c: k[c] for c in ("start", "end", "correlation")} | {"sequence": n} for n, k in enumerate(calls)]
-    run = make_run(tmp_path / "run", {r: rows | {"collectives": [m | {"group_rank": r} for m in met]} for r in range(2)})
+    run = make_run(
+        tmp_path / "run", {r: rows | {"collectives": [m | {"group_rank": r} for m in met]} for r in range(2)}
+    )
     alignment = aligned(run)
     window = window_of(select("2:4"), alignment.steps, [0, 1])
     members = WindowedAlignment(alignment, window).members

@@ -36,7 +36,9 @@ def test_members_and_steps_are_those_of_each_ranks_window(seed):
     evidence = draw.choice(["log", "mpi"], 100)
     columns = {"instance": instance, "rank": rank, "row": row, "start": begin, "evidence": evidence.tolist()}
     rows_of = {r: draw.permutation(50) for r in range(4)}
-    views = {r: SimpleNamespace(view=lambda _, r=r: SimpleNamespace(collective_rows=lambda: rows_of[r])) for r in range(4)}
+    views = {
+        r: SimpleNamespace(view=lambda _, r=r: SimpleNamespace(collective_rows=lambda: rows_of[r])) for r in range(4)
+    }
     whole = SimpleNamespace(members=pa.table(columns), steps=steps, run=SimpleNamespace(rank=views.get))
     found = window_alignment.WindowedAlignment(whole, window)
     kept = []
@@ -44,7 +46,9 @@ def test_members_and_steps_are_those_of_each_ranks_window(seed):
         head = int(np.searchsorted(instance, instance[n]))
         its = window.ranks.get(int(rank[head]))
         if its is not None and its.holds(begin[head : head + 1], device=evidence[head] != "mpi")[0]:
-            kept.append((int(instance[n]), int(rank[n]), int(rows_of[rank[n]][row[n]]) if rank[n] in window.ranks else -1))
+            kept.append(
+                (int(instance[n]), int(rank[n]), int(rows_of[rank[n]][row[n]]) if rank[n] in window.ranks else -1)
+            )
     members = found.members.to_pydict()
     assert list(zip(members["instance"], members["rank"], members["row"], strict=True)) == kept
     assert found.steps.to_pylist() == [s for s in steps.to_pylist() if 2 <= s["step"] < 4]

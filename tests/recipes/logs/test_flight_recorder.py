@@ -23,7 +23,9 @@ def recordings(tmp_path, ranks, members="[0, 1, 2]"):
 def test_a_rank_that_never_came(tmp_path):
     on_time = [entry(1), entry(2, state="started"), entry(3, state="scheduled")]
     rows = answer(recordings(tmp_path, {0: on_time, 1: on_time, 2: [entry(1)]}), "hangs").table.to_pylist()
-    assert [(r["sequence"], r["kind"], r["missing_ranks"], r["waiting_ranks"]) for r in rows] == [(2, "missing", [2], [0, 1])]
+    assert [(r["sequence"], r["kind"], r["missing_ranks"], r["waiting_ranks"]) for r in rows] == [
+        (2, "missing", [2], [0, 1])
+    ]
     assert (rows[0]["completed_ranks"], rows[0]["description"]) == ([], "default_pg")
     assert rows[0]["found"] == "rank 2: last issued all_reduce, sequence 1, completed"
     assert rows[0]["frame"] == "train.py:7 step"
@@ -32,7 +34,10 @@ def test_a_rank_that_never_came(tmp_path):
 def test_another_operation_and_a_missing_dump(tmp_path):
     odd = [entry(1), entry(2, op="nccl:_all_gather_base", state="started")]
     rows = answer(recordings(tmp_path, {0: [entry(1), entry(2, state="started")], 1: odd}), "hangs").table.to_pylist()
-    assert [(r["sequence"], r["kind"], r["missing_ranks"]) for r in rows] == [(2, "mismatch", [1]), (None, "no dump", [2])]
+    assert [(r["sequence"], r["kind"], r["missing_ranks"]) for r in rows] == [
+        (2, "mismatch", [1]),
+        (None, "no dump", [2]),
+    ]
 
 
 def test_a_collective_that_does_not_end(tmp_path):
@@ -122,10 +127,14 @@ def test_messages_without_their_other_end(tmp_path):
     assert found == [("unmatched send", [1])]
     assert (rows[0]["sequence"], rows[0]["waiting_ranks"]) == (1, [0])
     found, _ = kinds(
-        tmp_path, {0: [message(0, "send 0->1")], 1: [message(0, "recv 1<-0"), message(1, "recv 1<-0", **WAITING)]}, "[0, 1]"
+        tmp_path,
+        {0: [message(0, "send 0->1")], 1: [message(0, "recv 1<-0"), message(1, "recv 1<-0", **WAITING)]},
+        "[0, 1]",
     )
     assert found == [("unmatched receive", [0])]
-    found, _ = kinds(tmp_path, {0: [message(0, "send 0->1")], 1: [message(0, "recv 1<-0", output_sizes=[[9]])]}, "[0, 1]")
+    found, _ = kinds(
+        tmp_path, {0: [message(0, "send 0->1")], 1: [message(0, "recv 1<-0", output_sizes=[[9]])]}, "[0, 1]"
+    )
     assert found == [("size mismatch", [1])]
     late = [message(7, "send 0->1"), message(8, "send 0->1", **WAITING)]  # what was before is lost
     found, _ = kinds(tmp_path, {0: late, 1: [message(9, "recv 1<-0", **WAITING)]}, "[0, 1]")
@@ -134,7 +143,10 @@ def test_messages_without_their_other_end(tmp_path):
 
 def test_what_a_damaged_dump_lost_is_not_missing(tmp_path):
     """Rank 1's dump ends after its first operation; rank 2 is the one that never issued the third."""
-    ranks = {r: [entry(n, state="completed" if n < 3 else "scheduled") for n in range(1, 3 if r == 2 else 4)] for r in range(3)}
+    ranks = {
+        r: [entry(n, state="completed" if n < 3 else "scheduled") for n in range(1, 3 if r == 2 else 4)]
+        for r in range(3)
+    }
     _, rows = kinds(tmp_path, ranks, "[0, 1, 2]")
     assert [(r["kind"], r["missing_ranks"], r["waiting_ranks"]) for r in rows] == [("missing", [2], [0, 1])]
     path = tmp_path / "rank_1"
@@ -143,7 +155,9 @@ def test_what_a_damaged_dump_lost_is_not_missing(tmp_path):
     assert 0 < len(read.entries) < 3
     recordings = [read_recording(str(tmp_path / f"rank_{r}")) for r in range(3)]
     its = answer(recordings, "hangs")
-    assert [(r["kind"], r["missing_ranks"], r["waiting_ranks"]) for r in its.table.to_pylist()] == [("missing", [2], [0])]
+    assert [(r["kind"], r["missing_ranks"], r["waiting_ranks"]) for r in its.table.to_pylist()] == [
+        ("missing", [2], [0])
+    ]
     assert any("ends early" in note for note in its.notes)
 
 

@@ -35,7 +35,11 @@ def test_numbers_count_per_function_so_that_another_order_is_no_mismatch(tmp_pat
 
 def test_a_function_that_a_rank_lacks_is_not_hidden_by_another_of_the_same_number(tmp_path):
     found = rows(
-        tmp_path, {0: lines(0, range(3)) + lines(0, range(3), "AllGather"), 1: lines(1, range(3)) + lines(1, (0, 2), "AllGather")}
+        tmp_path,
+        {
+            0: lines(0, range(3)) + lines(0, range(3), "AllGather"),
+            1: lines(1, range(3)) + lines(1, (0, 2), "AllGather"),
+        },
     )
     assert [(r["op"], r["kind"], r["sequences"], r["ranks"], r["operations"]) for r in found] == [
         ("AllGather", "missing", "1", [1], 1)
@@ -49,7 +53,10 @@ def test_last_records_that_were_not_written_are_told_apart(tmp_path):
 
 def test_numbers_without_any_record_and_ranks_without_a_file(tmp_path):
     found = rows(tmp_path, {0: lines(0, (0, 1, 5), size=3), 1: lines(1, (0, 1, 5), size=3)})
-    assert [(r["kind"], r["sequences"], r["ranks"]) for r in found] == [("unrecorded", "2-4", [0, 1]), ("no file", None, [2])]
+    assert [(r["kind"], r["sequences"], r["ranks"]) for r in found] == [
+        ("unrecorded", "2-4", [0, 1]),
+        ("no file", None, [2]),
+    ]
     assert "MIN_SIZE_BYTES" in found[0]["why"]
 
 
@@ -66,7 +73,9 @@ def test_dropped_records_are_read_and_said(tmp_path):
 def test_messages_are_numbered_on_each_rank(tmp_path):
     mine = [record(0, message("Send", n, 1), key="p2p_perf") for n in (1, 2, 4)]
     other = [record(1, message("Recv", n, 0), key="p2p_perf") for n in (1, 2, 3)]
-    assert [(r["op"], r["sequences"], r["ranks"]) for r in rows(tmp_path, {0: mine, 1: other})] == [("messages", "3", [0])]
+    assert [(r["op"], r["sequences"], r["ranks"]) for r in rows(tmp_path, {0: mine, 1: other})] == [
+        ("messages", "3", [0])
+    ]
 
 
 def test_other_sizes_are_a_mismatch(tmp_path):
@@ -93,7 +102,11 @@ def test_every_missing_operation_is_named_whatever_the_order_and_none_else(tmp_p
     found = rows(tmp_path, files)
     named: dict[tuple[str, str], dict[int, set[int]]] = {}
     for row in found:
-        numbers = {n for part in row["sequences"].split(",") for n in range(int(part.split("-")[0]), int(part.split("-")[-1]) + 1)}
+        numbers = {
+            n
+            for part in row["sequences"].split(",")
+            for n in range(int(part.split("-")[0]), int(part.split("-")[-1]) + 1)
+        }
         for rank in row["ranks"]:
             named.setdefault((row["communicator"], row["op"]), {}).setdefault(rank, set()).update(numbers)
     members_of = {"0xa": range(4), "0xb": (0, 1), "0xc": (2, 3)}
@@ -108,22 +121,34 @@ def test_every_missing_operation_is_named_whatever_the_order_and_none_else(tmp_p
 
 def test_the_shortest_came_last_and_the_others_waited(tmp_path):
     times = {0: 300, 1: 100, 2: 250}
-    ranks = {r: lines(r, range(4), us=us, size=3) + lines(r, range(4), "Broadcast", us=5, size=3) for r, us in times.items()}
+    ranks = {
+        r: lines(r, range(4), us=us, size=3) + lines(r, range(4), "Broadcast", us=5, size=3) for r, us in times.items()
+    }
     found = {r["rank"]: r for r in rows(tmp_path, ranks, "stragglers")}
-    assert [(found[r]["last"], found[r]["last_percent"], found[r]["caused_wait_us"], found[r]["waited_us"]) for r in range(3)] == [
+    assert [
+        (found[r]["last"], found[r]["last_percent"], found[r]["caused_wait_us"], found[r]["waited_us"])
+        for r in range(3)
+    ] == [
         (0, 0.0, 0.0, 800.0),
         (4, 100.0, 1400.0, 0.0),
         (0, 0.0, 0.0, 600.0),
     ]
     reduced = next(r for r in rows(tmp_path / "b", ranks, "collectives") if r["op"] == "AllReduce")
-    assert (reduced["instances"], reduced["complete"], reduced["skew_median_us"], reduced["skew_max_us"]) == (4, 4, 200.0, 200.0)
+    assert (reduced["instances"], reduced["complete"], reduced["skew_median_us"], reduced["skew_max_us"]) == (
+        4,
+        4,
+        200.0,
+        200.0,
+    )
     assert (reduced["transfer_median_us"], reduced["zero_skew_percent"], reduced["wait_us"]) == (100.0, 0.0, 1400.0)
     assert reduced["busbw_gb_per_s"] == pytest.approx((1 << 20) * 2 * 2 / 3 / 100e-6 / 1e9)
     assert reduced["stated_busbw_gb_per_s"] == 1.5
 
 
 def test_bandwidth_is_held_against_nccl_tests(tmp_path):
-    tests = pa.table({"op": ["AllReduce"] * 2, "ranks": [2, 4], "size_bytes": [1 << 20] * 2, "time_ns": [(1 << 20) / 20, 1e6]})
+    tests = pa.table(
+        {"op": ["AllReduce"] * 2, "ranks": [2, 4], "size_bytes": [1 << 20] * 2, "time_ns": [(1 << 20) / 20, 1e6]}
+    )
     (row,) = rows(tmp_path, {r: lines(r, range(3), us=100) for r in range(2)}, "collectives", tests)
     assert row["expected_busbw_gb_per_s"] == 20.0
     assert row["expected_percent"] == pytest.approx(100 * (1 << 20) / 100e-6 / 1e9 / 20)
@@ -147,7 +172,9 @@ def test_files_of_two_jobs_are_not_mixed(tmp_path):
         ("0x9f#2", 3, 3),
     ]
     assert any("two processes have the same rank of 1 communicator" in n for n in answered.notes)
-    other = [read_inspector(p) for p in write(tmp_path / "3", {r: lines(r, range(3), communicator="0xee") for r in range(2)})]
+    other = [
+        read_inspector(p) for p in write(tmp_path / "3", {r: lines(r, range(3), communicator="0xee") for r in range(2)})
+    ]
     assert any("2 sets that share no communicator" in n for n in answer([*first, *other], "missing").notes)
 
 

@@ -36,7 +36,9 @@ def job(draw, steps=8, digits=3, host="node-0", zone=""):
             for rank in range(2):
                 count = len(truth[rank]) + 1
                 truth[rank][count] = number, at
-                texts[rank] += stamp(at, digits, zone) + coll(rank, count=count, k=count, host=host if rank else "node-0")
+                texts[rank] += stamp(at, digits, zone) + coll(
+                    rank, count=count, k=count, host=host if rank else "node-0"
+                )
         at += draw.randrange(1, 900)
         training += trained(at, number, zone=zone)
     for rank in range(2):  # behind the last line
@@ -99,7 +101,9 @@ def test_steps_within_one_second_of_the_stamps_are_refused(ask):
     with pytest.raises(UsageError, match="times as coarse as these do not show the step of any call"):
         ask("ops", text, training=training, steps=Span(10, 20))
     rows, answer = ask("ops", text, training=training, steps=Span(1, 61))
-    assert sum(r["calls"] for r in rows) == 50  # but for those of the last second, of which some may be behind the last line
+    assert (
+        sum(r["calls"] for r in rows) == 50
+    )  # but for those of the last second, of which some may be behind the last line
     assert any("10 calls left out" in note for note in answer.notes)
 
 
@@ -155,7 +159,9 @@ def test_a_log_with_lines_of_steps_keeps_them(ask):
     )
     calls, _answer = ask("calls", *texts, other, training=training)
     assert next(c["step"] for c in calls if c["log"].endswith("log2.txt")) == 4
-    assert steps_of(c for c in calls if not c["log"].endswith("log2.txt")) == [{n: s for n, (s, _) in r.items()} for r in truth]
+    assert steps_of(c for c in calls if not c["log"].endswith("log2.txt")) == [
+        {n: s for n, (s, _) in r.items()} for r in truth
+    ]
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,9 @@ def coll(rank, op="AllReduce", count=1024, datatype=7, k=0, comm=0x100, nranks=2
 
 
 def step(k):
-    return f" 0: Training epoch 0, iteration {k}/99 | lr: 1.469e-05 | global_step: {k} | train_step_timing in s: 12.22\n"
+    return (
+        f" 0: Training epoch 0, iteration {k}/99 | lr: 1.469e-05 | global_step: {k} | train_step_timing in s: 12.22\n"
+    )
 
 
 @pytest.mark.parametrize("each", [True, False])
@@ -152,9 +154,7 @@ def test_logs_without_lines_of_steps_are_held_against_those_with_them(ask, seed)
     for call in calls:
         found[call["global_rank"]][call["count"]] = call["step"]
     assert found == truth
-    note = (
-        "3 logs of 4 with calls have no step's line: their steps are by the order of the calls that they share with logs that have"
-    )
+    note = "3 logs of 4 with calls have no step's line: their steps are by the order of the calls that they share with logs that have"
     assert answer.notes.count(note) == 1
     rows, answer = ask("ops", *texts, steps=Span(2, 4))
     assert sum(r["calls"] for r in rows) == sum(at in (2, 3) for its in truth for at in its.values())
@@ -234,7 +234,8 @@ def test_ranks_that_are_not_there_are_refused(ask, view):
 
 def test_histogram_presets_and_edges(ask):
     text = "".join(
-        coll(0, op="Broadcast", count=n, datatype=0, k=n % 7) for n in (1, 65535, 65536, 1 << 20, (16 << 20) - 1, 16 << 20)
+        coll(0, op="Broadcast", count=n, datatype=0, k=n % 7)
+        for n in (1, 65535, 65536, 1 << 20, (16 << 20) - 1, 16 << 20)
     )
     rows, _answer = ask("histogram", text, preset="four")
     every = [(r["from_bytes"], r["to_bytes"], r["calls"]) for r in rows if r["process"] is None]
@@ -257,7 +258,11 @@ def test_rank_is_that_of_the_process_and_communicator(ask):
     ) + coll(0, comm=0x100, nranks=4, k=1)
     rows, _answer = ask("calls", text)
     assert [(r["rank"], r["pid"], r["group_size"]) for r in rows] == [(0, 10, 2), (1, 11, 2), (3, 10, 4)]
-    assert [(r["device"], r["stream"], r["state"]) for r in rows] == [(0, "0x5", "whole"), (1, "0x5", "whole"), (0, "0x5", "whole")]
+    assert [(r["device"], r["stream"], r["state"]) for r in rows] == [
+        (0, "0x5", "whole"),
+        (1, "0x5", "whole"),
+        (0, "0x5", "whole"),
+    ]
     assert rows[0]["communicator"] == rows[1]["communicator"] == "0xabc" != rows[2]["communicator"]
 
 
@@ -278,7 +283,14 @@ def test_a_log_of_one_rank_only(ask):
 
 
 def test_local_times_across_the_end_of_summer_time(ask):
-    text = "[2026-10-25 02:59:59] " + coll(0) + "[2026-10-25 02:00:01] " + coll(0, k=1) + "[2026-10-25 02:00:02] " + coll(0, k=2)
+    text = (
+        "[2026-10-25 02:59:59] "
+        + coll(0)
+        + "[2026-10-25 02:00:01] "
+        + coll(0, k=1)
+        + "[2026-10-25 02:00:02] "
+        + coll(0, k=2)
+    )
     rows, answer = ask("calls", text)
     times = [r["time_ns"] for r in rows]
     assert (times[1] - times[0], times[2] - times[1]) == (2_000_000_000, 1_000_000_000)
@@ -321,17 +333,25 @@ def test_a_disagreement_is_found(ask, odd, kind, found):
     for k in range(10):
         text += "".join(coll(r, nranks=3, k=k, **({"count": 5} | (odd if (k, r) == (7, 2) else {}))) for r in range(3))
     rows, _answer = ask("mismatches", text)
-    assert [(r["sequence"], r["kind"], r["found"], r["ranks"], r["agreeing"]) for r in rows] == [(7, kind, found, ["2"], 2)]
+    assert [(r["sequence"], r["kind"], r["found"], r["ranks"], r["agreeing"]) for r in rows] == [
+        (7, kind, found, ["2"], 2)
+    ]
     assert text.splitlines()[rows[0]["line"] - 1].startswith(f"{HOST}:12:12 [2]")
 
 
 def test_a_reduction_of_the_program_has_another_number_on_each_rank(ask):
     numbers = (193046123, 77445599)  # as `ncclUserRedOpMangle` makes them from addresses
-    text = init(0) + init(1) + "".join(coll(r, op="ReduceScatter", k=k, redop=numbers[r]) for k in range(3) for r in (0, 1))
+    text = (
+        init(0)
+        + init(1)
+        + "".join(coll(r, op="ReduceScatter", k=k, redop=numbers[r]) for k in range(3) for r in (0, 1))
+    )
     rows, _answer = ask("mismatches", text)
     assert rows == []
     rows, _answer = ask("mismatches", text + coll(0, k=3, redop=numbers[0]) + coll(1, k=3))
-    assert [(r["sequence"], r["kind"], r["expected"][-5:], r["found"][-4:]) for r in rows] == [(3, "reduction", " user", " sum")]
+    assert [(r["sequence"], r["kind"], r["expected"][-5:], r["found"][-4:]) for r in rows] == [
+        (3, "reduction", " user", " sum")
+    ]
     calls, _answer = ask("calls", text)
     assert {c["redop"] for c in calls} == {"user"}
 
@@ -339,7 +359,9 @@ def test_a_reduction_of_the_program_has_another_number_on_each_rank(ask):
 def test_order_and_missing_calls(ask):
     first, second = {"op": "AllReduce", "count": 5}, {"op": "AllGather", "count": 7}
     head = init(0) + init(1)
-    rows, _answer = ask("mismatches", head + coll(0, **first) + coll(0, k=1, **second) + coll(1, **second) + coll(1, k=1, **first))
+    rows, _answer = ask(
+        "mismatches", head + coll(0, **first) + coll(0, k=1, **second) + coll(1, **second) + coll(1, k=1, **first)
+    )
     assert [(r["kind"], r["sequence"]) for r in rows] == [("order", 0)]
     rows, _answer = ask("mismatches", head + coll(0, **first) + coll(0, k=1, **second) + coll(1, **first))
     assert [(r["kind"], r["sequence"], r["ranks"], r["expected"]) for r in rows] == [
@@ -425,7 +447,10 @@ def test_topology_names_pairs_over_sockets(ask):
         ("node-0", "node-1", "NET", True),
     ]
     assert answer.extra["rings"] == [{"communicator": "0xabc", "channel": 0, "ranks": "0 1 2 3", "cut": False}]
-    assert [(t["channel"], t["up"], t["down"]) for t in answer.extra["trees"]] == [(0, -1, "1/-1/-1"), (1, 2, "-1/-1/-1")]
+    assert [(t["channel"], t["up"], t["down"]) for t in answer.extra["trees"]] == [
+        (0, -1, "1/-1/-1"),
+        (1, 2, "-1/-1/-1"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -477,7 +502,9 @@ def test_containers_with_one_host_name_and_process_id_are_processes_of_their_own
     calls, _answer = ask("calls", *texts)
     assert Counter((c["global_rank"], c["count"]) for c in calls) == {(rank, rank + 1): 2 for rank in range(4)}
     whole = ask("calls", "".join(contained(rank, pid=31 + rank) for rank in range(4)))[0]
-    assert Counter((c["global_rank"], c["count"]) for c in whole) == Counter((c["global_rank"], c["count"]) for c in calls)
+    assert Counter((c["global_rank"], c["count"]) for c in whole) == Counter(
+        (c["global_rank"], c["count"]) for c in calls
+    )
 
 
 def test_a_process_of_several_files_is_one(ask):

@@ -13,7 +13,9 @@ from alltrace.trace.spans import Span
 def log(tmp_path, times, name="a.log"):
     path = tmp_path / name
     path.write_text(
-        "".join(f" iteration {k}/ 999 | elapsed time per iteration (ms): {1e3 * t:.4f} |\n" for k, t in enumerate(times))
+        "".join(
+            f" iteration {k}/ 999 | elapsed time per iteration (ms): {1e3 * t:.4f} |\n" for k, t in enumerate(times)
+        )
     )
     return read_training(str(path))
 
@@ -48,7 +50,10 @@ def test_values_of_each_step(tmp_path):
     path.write_text(line.format(1, 256, 4096.0, 1.25, 900, 17.5) + line.format(2, 512, 2048.0, 0.75, 800, 35.0))
     rows = answer([read_training(str(path))], "steps").table.to_pylist()
     names = ("step", "global_batch", "loss_scale", "grad_norm", "tokens_per_s_per_gpu", "samples_per_s")
-    assert [tuple(r[n] for n in names) for r in rows] == [(1, 256, 4096, 1.25, 900, 17.5), (2, 512, 2048, 0.75, 800, 35)]
+    assert [tuple(r[n] for n in names) for r in rows] == [
+        (1, 256, 4096, 1.25, 900, 17.5),
+        (2, 512, 2048, 0.75, 800, 35),
+    ]
 
 
 def test_change_points_and_slow_steps(tmp_path):
@@ -81,7 +86,9 @@ def test_runs_side_by_side(tmp_path):
 
 def test_a_loss_that_is_no_finite_number_is_said(tmp_path):
     path = tmp_path / "a.log"
-    path.write_text("".join(f"iter {k}: loss {'nan' if k in (3, 4) else 2.5}, time 100.00ms, mfu 10.00%\n" for k in range(6)))
+    path.write_text(
+        "".join(f"iter {k}: loss {'nan' if k in (3, 4) else 2.5}, time 100.00ms, mfu 10.00%\n" for k in range(6))
+    )
     its = answer([read_training(str(path))], "steps")
     assert [(r["loss"], r["step_time_s"]) for r in its.table.to_pylist()][2:5] == [(2.5, 0.1), (None, 0.1), (None, 0.1)]
     assert "a.log: loss is nan or infinite in 2 steps, first in step 3" in its.notes

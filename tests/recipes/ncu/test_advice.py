@@ -14,7 +14,11 @@ def found(metrics, rule, **given):
 
 
 def test_a_limited_occupancy_names_what_limits_it():
-    limits = {"launch__occupancy_limit_registers": 2, "launch__occupancy_limit_warps": 8, "launch__registers_per_thread": 128}
+    limits = {
+        "launch__occupancy_limit_registers": 2,
+        "launch__occupancy_limit_warps": 8,
+        "launch__registers_per_thread": 128,
+    }
     some = found({THEORETICAL: 25.0, **limits}, "occupancy-limit")
     assert (some.evidence["limiter"], some.evidence["registers"], some.gain) == ("registers", 128, 0.75)
     # the most used unit bounds what can be gained
@@ -43,7 +47,10 @@ def test_a_last_wave_that_is_not_full(waves, gain):
 
 
 def test_uncoalesced_access_by_the_best_count_there_is():
-    sectors = {"l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum": 3200, "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum": 100}
+    sectors = {
+        "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum": 3200,
+        "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum": 100,
+    }
     by_request = found({**sectors, MEMORY: 80.0}, "uncoalesced")
     assert (by_request.evidence, by_request.gain) == ({"sectors_per_request_of_loads": 32}, pytest.approx(0.5 * 0.8))
     by_bytes = found(
@@ -68,7 +75,12 @@ def test_what_bounds_a_launch(sm, memory, rule, gain):
 
 def test_few_issues_name_what_warps_wait_for():
     stall = "smsp__average_warps_issue_stalled_%s_per_issue_active.ratio"
-    metrics = {f"smsp__issue_active{ACTIVE}": 20.0, stall % "long_scoreboard": 6.0, stall % "selected": 1.0, stall % "wait": 1.0}
+    metrics = {
+        f"smsp__issue_active{ACTIVE}": 20.0,
+        stall % "long_scoreboard": 6.0,
+        stall % "selected": 1.0,
+        stall % "wait": 1.0,
+    }
     some = found(metrics, "low-issue")
     assert (some.gain, some.evidence["top_stall"], some.evidence["top_stall_percent"]) == (0.8, "long_scoreboard", 75.0)
     assert "data from global" in some.advice

@@ -22,7 +22,9 @@ def test_launches_are_matched_by_name_configuration_and_order():
     ]
     answer = compare.answer(of(*first), [of(*second, report="b.ncu-rep")], ("given",))
     rows = answer.table.to_pylist()
-    assert [(r["launch_a"], r["launch_b"], r["metric"], r["a"], r["b"], r["change"], r["change_percent"]) for r in rows] == [
+    assert [
+        (r["launch_a"], r["launch_b"], r["metric"], r["a"], r["b"], r["change"], r["change_percent"]) for r in rows
+    ] == [
         (0, 1, "duration_ns", 100.0, 80.0, -20.0, -20.0),
         (1, 2, "duration_ns", 200.0, 250.0, 50.0, 25.0),
     ]
@@ -60,8 +62,16 @@ def test_several_reports_are_compared_with_the_first():
      ("order", [(0, 0), (1, 1), (2, 2)])],
 )  # fmt: skip
 def test_partners_may_have_less_in_common(match, partners):
-    first = [measured({TIME: 1}, 0, grid=(9, 1, 1)), measured({TIME: 1}, 1), measured({TIME: 1}, 2, name="void other<int>()")]
-    second = [measured({TIME: 1}, 0), measured({TIME: 1}, 1, grid=(5, 1, 1)), measured({TIME: 1}, 2, name="void other<long>()")]
+    first = [
+        measured({TIME: 1}, 0, grid=(9, 1, 1)),
+        measured({TIME: 1}, 1),
+        measured({TIME: 1}, 2, name="void other<int>()"),
+    ]
+    second = [
+        measured({TIME: 1}, 0),
+        measured({TIME: 1}, 1, grid=(5, 1, 1)),
+        measured({TIME: 1}, 2, name="void other<long>()"),
+    ]
     answer = compare.answer(of(*first), [of(*second)], (), match)
     assert [(r["launch_a"], r["launch_b"]) for r in answer.table.to_pylist()] == partners
     assert bool(answer.notes) == (len(partners) < 3)

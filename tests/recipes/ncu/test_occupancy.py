@@ -37,7 +37,10 @@ def test_blocks_fit_as_their_limits_let_them():
 
 
 def test_other_registers_and_shared_memory():
-    assert (rows(measured(LAUNCH), registers=32)[128]["warps"], rows(measured(LAUNCH), registers=33)[128]["warps"]) == (64, 48)
+    assert (rows(measured(LAUNCH), registers=32)[128]["warps"], rows(measured(LAUNCH), registers=33)[128]["warps"]) == (
+        64,
+        48,
+    )
     fewer = rows(measured(LAUNCH), registers=16, shared_memory=51200)[256]
     assert (fewer["blocks"], fewer["limiter"]) == (2, "shared memory")
     assert rows(measured(LAUNCH), registers=255)[1024]["blocks"] == 0
@@ -57,7 +60,10 @@ def test_curves_are_those_that_nsight_compute_stored(corpus, name):
     compared = 0
     for launch in read_report(corpus / "ncu" / f"{name}.ncu-rep", detail=True).launches:
         limits = occupancy.limits_of(launch)
-        own = [launch.number_of(f"launch__{n}") for n in ("block_size", "registers_per_thread", "shared_mem_per_block_allocated")]
+        own = [
+            launch.number_of(f"launch__{n}")
+            for n in ("block_size", "registers_per_thread", "shared_mem_per_block_allocated")
+        ]
         block, registers, shared = (int(n) for n in own)
         assert occupancy.fits(limits, block, registers, shared)[0] == min(
             launch.number_of(f"launch__occupancy_limit_{n}") for n in ("blocks", "registers", "shared_mem", "warps")

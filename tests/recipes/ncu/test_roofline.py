@@ -39,7 +39,9 @@ def test_ceilings_are_at_the_clock_of_the_launch():
     }
     found = ceilings(measured(A100 | clocks))
     assert (found["FP32"].value, found["FP32"].greatest) == pytest.approx((13824e9, 13824 * 1.41e9))
-    assert (found["DRAM"].value, found["DRAM"].greatest, found["DRAM"].source) == pytest.approx((1e12, 1.215e12, "metric"))
+    assert (found["DRAM"].value, found["DRAM"].greatest, found["DRAM"].source) == pytest.approx(
+        (1e12, 1.215e12, "metric")
+    )
 
 
 def test_l2_is_what_was_moved_by_its_share_of_the_peak():
@@ -201,4 +203,6 @@ def test_work_of_a_real_product_is_that_of_its_size(corpus):
     assert basis == "pipe activity"
     assert rate * launch.metrics["gpu__time_duration.sum"] / 1e9 == pytest.approx(work, rel=1e-4)
     rows = roofline.answer([Profiled("x", launch)], ()).table.to_pylist()
-    assert next(r["roof_percent"] for r in rows if r["point"] == "FP16/BF16 tensor, DRAM") == pytest.approx(86.96, abs=0.01)
+    assert next(r["roof_percent"] for r in rows if r["point"] == "FP16/BF16 tensor, DRAM") == pytest.approx(
+        86.96, abs=0.01
+    )

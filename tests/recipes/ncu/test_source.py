@@ -19,7 +19,9 @@ def samples(wait, selected=0, idle=0, **others):
 
 def instruction(offset, line, ptx_line, values=None, file="/src/a.cu"):
     text = f"OP{offset}"
-    return Instruction("f", offset, 0x1000 + offset, text, line and Place(file, line), Place("ptx", ptx_line), values or {})
+    return Instruction(
+        "f", offset, 0x1000 + offset, text, line and Place(file, line), Place("ptx", ptx_line), values or {}
+    )
 
 
 MEMORY = {
@@ -54,7 +56,11 @@ def test_lines_of_the_source_have_the_sums_of_their_instructions():
     assert (seventh["executed"], seventh["threads_executed"], seventh["global_sectors"], seventh["shared_wavefronts"]) == (
         100, 3200, 64, None
     )  # fmt: skip
-    assert (seventh["threads_predicated_on"], seventh["global_sectors_ideal"], seventh["shared_wavefronts_ideal"]) == (96, 32, 8)
+    assert (seventh["threads_predicated_on"], seventh["global_sectors_ideal"], seventh["shared_wavefronts_ideal"]) == (
+        96,
+        32,
+        8,
+    )
     assert (rest["samples"], rest["share_percent"], rest["executed"]) == (None, None, None)
     assert found.notes == ()
 
@@ -81,7 +87,10 @@ def test_lines_of_ptx_and_instructions():
 
 def test_every_way_to_count_gives_the_same_sums():
     totals = [
-        [sum(r[c] or 0 for r in asked(lines=lines).table.to_pylist()) for c in ("samples", "samples_not_issued", "executed")]
+        [
+            sum(r[c] or 0 for r in asked(lines=lines).table.to_pylist())
+            for c in ("samples", "samples_not_issued", "executed")
+        ]
         for lines in ("source", "ptx", "sass")
     ]
     assert totals == [[100, 5, 110]] * 3

@@ -28,7 +28,11 @@ SECTIONS = (
         "A",
         "First",
         1,
-        (shown("gpu__time_duration.sum", "Duration"), shown("absent", "Absent"), shown("older", "New", others=("newer",))),
+        (
+            shown("gpu__time_duration.sum", "Duration"),
+            shown("absent", "Absent"),
+            shown("older", "New", others=("newer",)),
+        ),
     ),
     Section(
         "B",
@@ -104,10 +108,15 @@ def test_instances_have_a_row_each():
 
 
 def test_what_a_report_lacks_is_said():
-    lacks = [view.answer(of(LAUNCH, measured(METRICS)), ("note",)).notes for view in (views.DETAILS, views.RULES, views.INSTANCES)]
+    lacks = [
+        view.answer(of(LAUNCH, measured(METRICS)), ("note",)).notes
+        for view in (views.DETAILS, views.RULES, views.INSTANCES)
+    ]
     assert [notes[0] for notes in lacks] == ["note"] * 3
     lacking = ("sections", "results of rules", "values of instances")
-    assert [notes[1].partition(" in their")[0] for notes in lacks] == [f"1 of 2 launches have no {what}" for what in lacking]
+    assert [notes[1].partition(" in their")[0] for notes in lacks] == [
+        f"1 of 2 launches have no {what}" for what in lacking
+    ]
 
 
 def test_main_metrics_under_any_of_their_names():
@@ -124,7 +133,12 @@ def test_main_metrics_under_any_of_their_names():
         "launch__occupancy_limit_blocks": 32,
     }
     (row,) = views.LAUNCHES.answer(of(measured(metrics, grid=(2, 3, 4))), ()).table.to_pylist()
-    assert (row["duration_ns"], row["shared_memory_bytes"], row["dram_percent"], row["issue_percent"]) == (1500, 1144, 12.5, 33.0)
+    assert (row["duration_ns"], row["shared_memory_bytes"], row["dram_percent"], row["issue_percent"]) == (
+        1500,
+        1144,
+        12.5,
+        33.0,
+    )
     assert (row["grid"], row["occupancy_limiter"]) == ("2x3x4", "registers, warps")
     assert (row["sm_percent"], row["registers"], row["top_stall"], row["device"]) == (None, None, None, None)
 
@@ -156,7 +170,9 @@ def test_raw_has_numbers_and_texts_by_name():
 def test_states_of_warps_by_cycles_else_by_samples():
     cycles = "smsp__average_warps_issue_stalled_%s_per_issue_active.ratio"
     samples = "smsp__pcsamp_warps_issue_stalled_%s"
-    both = measured({cycles % "wait": 3.0, cycles % "selected": 1.0, samples % "wait": 70, samples % "wait_not_issued": 60})
+    both = measured(
+        {cycles % "wait": 3.0, cycles % "selected": 1.0, samples % "wait": 70, samples % "wait_not_issued": 60}
+    )
     sampled = measured({samples % "no_instructions": 25, samples % "selected": 75})
     answer = views.STALLS.answer(of(both, sampled, measured()), ())
     assert [(r["state"], r["warps_per_issue"], r["share_percent"], r["samples"]) for r in answer.table.to_pylist()] == [

@@ -27,7 +27,17 @@ def ran(tmp_path):
 
 def test_configurations_of_a_run_over_all_ranks(ran):
     shown = [
-        (r["name"], r["short_name"], r["grid_x"], r["block_x"], r["ranks"], r["count"], r["total_ns"], r["min_ns"], r["max_ns"])
+        (
+            r["name"],
+            r["short_name"],
+            r["grid_x"],
+            r["block_x"],
+            r["ranks"],
+            r["count"],
+            r["total_ns"],
+            r["min_ns"],
+            r["max_ns"],
+        )
         for r in ran
     ]
     assert shown == [

@@ -21,7 +21,9 @@ def test_bins_are_the_same_on_all_ranks_and_hold_exact_times(tmp_path):
     assert [[r[c] for c in CLASSES] for r in rows[:3]] == [[44, 20, 0, 0], [16, 0, 20, 28], [0, 0, 0, 64]]
     assert [[r[c] for c in CLASSES] for r in rows[8:]] == [[0, 56, 0, 8], [0, 4, 20, 0]]
     assert rows[0]["communication_ns"] == 30
-    assert (rows[0]["compute_percent"], rows[0]["communication_percent"]) == pytest.approx((100 * 44 / 64, 100 * 30 / 64))
+    assert (rows[0]["compute_percent"], rows[0]["communication_percent"]) == pytest.approx(
+        (100 * 44 / 64, 100 * 30 / 64)
+    )
     assert rows[1]["idle_percent"] == pytest.approx(100 * 28 / 64)
     assert rows[1]["busy_percent"] == pytest.approx(100 * 36 / 64)
     assert rows[9]["exposed_percent"] == pytest.approx(100)
@@ -30,13 +32,23 @@ def test_bins_are_the_same_on_all_ranks_and_hold_exact_times(tmp_path):
 def test_the_times_of_a_ranks_devices_are_added(tmp_path):
     run = make_run(tmp_path, {0: {"kernels": [kernel(0, 10), kernel(5, 16, device=1)]}})
     (row,) = run.recipe("activity", bins=1).to_pylist()
-    assert (row["devices"], row["compute_ns"], row["idle_ns"], row["busy_percent"]) == (2, 21, 11, pytest.approx(2100 / 32))
+    assert (row["devices"], row["compute_ns"], row["idle_ns"], row["busy_percent"]) == (
+        2,
+        21,
+        11,
+        pytest.approx(2100 / 32),
+    )
 
 
 def test_work_on_both_sides_of_zero_has_its_bins(tmp_path):
     run = make_run(tmp_path, {0: {"kernels": [kernel(-8, -2), kernel(3, 8)]}})
     rows = run.recipe("activity", bins=4).to_pylist()
-    assert [(r["start_ns"], r["end_ns"], r["compute_ns"]) for r in rows] == [(0, 4, 4), (4, 8, 2), (8, 12, 1), (12, 16, 4)]
+    assert [(r["start_ns"], r["end_ns"], r["compute_ns"]) for r in rows] == [
+        (0, 4, 4),
+        (4, 8, 2),
+        (8, 12, 1),
+        (12, 16, 4),
+    ]
 
 
 def test_work_without_length_cannot_be_divided(tmp_path):
@@ -59,7 +71,9 @@ spans = st.tuples(st.integers(-300, 300), st.integers(0, 200))
 @pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @given(
-    ranks=st.lists(st.tuples(st.lists(spans, min_size=1, max_size=6), st.lists(spans, max_size=6)), min_size=1, max_size=3),
+    ranks=st.lists(
+        st.tuples(st.lists(spans, min_size=1, max_size=6), st.lists(spans, max_size=6)), min_size=1, max_size=3
+    ),
     bins=st.integers(1, 40),
 )
 def test_the_bins_sum_to_the_breakdown_of_the_runs_span(ranks, bins, tmp_path_factory):
@@ -95,6 +109,7 @@ def test_a_rank_waits_as_far_as_the_clocks_can_tell(tmp_path):
     assert (second["waiting_ns"], second["waiting_percent"]) == (1024, 100.0)
     assert {r["waiting_percent"] for r in found if r["rank"] == 2} == {None}, "it takes part in nothing"
     (few,) = {
-        tuple(r[c] for c in ("waiting_ns", "waiting_percent")) for r in run.recipe("activity", bins=400, ranks=[2]).to_pylist()
+        tuple(r[c] for c in ("waiting_ns", "waiting_percent"))
+        for r in run.recipe("activity", bins=400, ranks=[2]).to_pylist()
     }
     assert few == (None, None)

@@ -41,7 +41,10 @@ def test_the_runs_span_is_that_of_one_clock_whatever_was_asked_before(tmp_path):
 
     def ahead(by):
         return {
-            "kernels": [kernel(by, by + 10_000), *(collective(by + n, by + n + 20_000) for n in range(30_000, 2_000_000, 100_000))]
+            "kernels": [
+                kernel(by, by + 10_000),
+                *(collective(by + n, by + n + 20_000) for n in range(30_000, 2_000_000, 100_000)),
+            ]
         }
 
     run = make_run(tmp_path, {0: ahead(0), 1: ahead(5_000_000)}, hosts={0: "a", 1: "b"})
@@ -51,7 +54,9 @@ def test_the_runs_span_is_that_of_one_clock_whatever_was_asked_before(tmp_path):
 
 
 def test_a_graph_traced_as_a_whole_is_compute_and_said_to_be(tmp_path):
-    run = make_run(tmp_path, {0: {"graphs": [{"start": 0, "end": 2_000_000}], "kernels": [collective(1_000_000, 3_000_000)]}})
+    run = make_run(
+        tmp_path, {0: {"graphs": [{"start": 0, "end": 2_000_000}], "kernels": [collective(1_000_000, 3_000_000)]}}
+    )
     answer = run.recipe("breakdown")
     assert [answer.to_pylist()[0][c] for c in TIMES] == [2_000_000, 1_000_000, 0, 0]
     assert any(n.startswith("2.0 ms are CUDA graphs traced as a whole") for n in answer.notes)
@@ -128,7 +133,10 @@ def test_breakdown_and_overlap_equal_counting_every_nanosecond(compute, talk, co
 @pytest.mark.parametrize(
     ("session_ns", "note"),
     [
-        (119_443_348_968, ["ranks 0-1: 119 s captured, 1.1e-07 to 2.6e-07 s of GPU work; the percentages are of the latter"]),
+        (
+            119_443_348_968,
+            ["ranks 0-1: 119 s captured, 1.1e-07 to 2.6e-07 s of GPU work; the percentages are of the latter"],
+        ),
         (521, ["ranks 0-1: 5.21e-07 s captured, 1.1e-07 to 2.6e-07 s of GPU work; the percentages are of the latter"]),
         (300, ["rank 0: 3e-07 s captured, 1.1e-07 s of GPU work; the percentages are of the latter"]),
         (220, []),
@@ -136,5 +144,7 @@ def test_breakdown_and_overlap_equal_counting_every_nanosecond(compute, talk, co
     ],
 )
 def test_a_session_that_is_much_longer_than_the_work_is_said(tmp_path, session_ns, note):
-    run = make_run(tmp_path, {0: {"kernels": [kernel(0, 110)]}, 1: {"kernels": [kernel(40, 300)]}}, session_ns=session_ns)
+    run = make_run(
+        tmp_path, {0: {"kernels": [kernel(0, 110)]}, 1: {"kernels": [kernel(40, 300)]}}, session_ns=session_ns
+    )
     assert [n for n in run.recipe("breakdown").notes if "captured" in n] == note

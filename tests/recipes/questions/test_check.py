@@ -10,7 +10,10 @@ from alltrace.trace.errors import UsageError
 
 def run_of(folder, compute_ns):
     ranks = {
-        r: {"kernels": [kernel(i * 1000, i * 1000 + compute_ns, name="gemm") for i in range(10)] + [collective(9_500, 9_900)]}
+        r: {
+            "kernels": [kernel(i * 1000, i * 1000 + compute_ns, name="gemm") for i in range(10)]
+            + [collective(9_500, 9_900)]
+        }
         for r in range(2)
     }
     return Run(make_run(folder, ranks).path)
@@ -40,7 +43,13 @@ def test_without_a_statistic_every_row_must_hold(tmp_path):
 
 @pytest.mark.parametrize(
     ("bound", "expected"),
-    [("baseline", 4000), ("1.05 * baseline", 4200), ("baseline * 2", 8000), ("baseline + 10", 4010), ("2*baseline-1e3", 7000)],
+    [
+        ("baseline", 4000),
+        ("1.05 * baseline", 4200),
+        ("baseline * 2", 8000),
+        ("baseline + 10", 4010),
+        ("2*baseline-1e3", 7000),
+    ],
 )
 def test_bounds_from_a_baseline(run, bound, expected):
     (row,) = judged(run, f"compute_ns.median <= {bound}", baseline=run)

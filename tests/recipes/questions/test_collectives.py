@@ -23,7 +23,13 @@ def one_group(folder, op, *, size, ranks=4, members=4):
 def test_bandwidth_is_free_of_waiting(run):
     answer = ask(run, "collectives", {"link_gb_per_s": 10.0})
     (row,) = answer.table.to_pylist()
-    assert (row["communicator"], row["op"], row["bytes"], row["group_size"], row["ranks"]) == ("c0", "AllReduce", 1 << 20, 4, "0-3")
+    assert (row["communicator"], row["op"], row["bytes"], row["group_size"], row["ranks"]) == (
+        "c0",
+        "AllReduce",
+        1 << 20,
+        4,
+        "0-3",
+    )
     assert (row["instances"], row["incomplete"]) == (20, 0)
     # transfers take 500 us and the jitter of 300 ns, however long the ranks wait
     assert row["transfer_median_ns"] == pytest.approx(500_230, abs=500)
@@ -86,7 +92,13 @@ def test_percentiles_are_the_ninety_fifth(tmp_path):
 
 @pytest.mark.parametrize(
     ("op", "total", "share"),
-    [("AllReduce", 1, 1.5), ("AllGather", 4, 0.75), ("ReduceScatter", 4, 0.75), ("AllToAll", 1, 0.75), ("Broadcast", 1, 1.0)],
+    [
+        ("AllReduce", 1, 1.5),
+        ("AllGather", 4, 0.75),
+        ("ReduceScatter", 4, 0.75),
+        ("AllToAll", 1, 0.75),
+        ("Broadcast", 1, 1.0),
+    ],
 )
 def test_the_formulas_are_those_of_nccl_tests(tmp_path, op, total, share):
     (row,) = ask(one_group(tmp_path / "run", op, size=1_000_000), "collectives").table.to_pylist()
@@ -141,12 +153,16 @@ def test_one_rank_has_counts_sizes_and_durations(tmp_path):
     ]  # fmt: skip
     assert {(r["group_size"], r["ranks"]) for r in rows} == {(4, "3")}
     assert [r["duration_median_ns"] for r in rows] == pytest.approx([2_500_000] * 2, abs=300)
-    assert {r[name] for r in rows for name in ("skew_max_ns", "transfer_median_ns", "wait_ns", "wait_certain_ns")} == {None}
+    assert {r[name] for r in rows for name in ("skew_max_ns", "transfer_median_ns", "wait_ns", "wait_certain_ns")} == {
+        None
+    }
     assert "the run has one rank with one device, so there is nothing to align" in answer.notes
     assert any("a report of rank 3 alone" in n for n in answer.notes)
     listed = ask(run, "collectives", {"instances": True}).table.to_pylist()
     assert len(listed) == 8
-    assert {(r["members"], r["last_rank"], r["skew_ns"], r["wait_ns"], r["certain"]) for r in listed} == {(1, *[None] * 4)}
+    assert {(r["members"], r["last_rank"], r["skew_ns"], r["wait_ns"], r["certain"]) for r in listed} == {
+        (1, *[None] * 4)
+    }
     assert all(r["end_ns"] - r["first_arrival_ns"] == pytest.approx(2_500_000, abs=300) for r in listed)
 
 
@@ -169,7 +185,9 @@ def test_one_rank_that_is_its_communicator_lacks_nobody(tmp_path):
 def test_kernels_that_wait_for_peers_inside_give_no_bandwidth(tmp_path):
     kernel = {"name": "void deep_ep::intranode::dispatch<8>(int4*)", "kind": "exchange"}
     starts = [10**6 * n * n for n in range(1, 30)]
-    rows = {r: {"kernels": [{**kernel, "start": s + 100_000 * r, "end": s + 800_000} for s in starts]} for r in range(2)}
+    rows = {
+        r: {"kernels": [{**kernel, "start": s + 100_000 * r, "end": s + 800_000} for s in starts]} for r in range(2)
+    }
     run = make_run(tmp_path / "run", rows)
     answer = ask(run, "collectives")
     (row,) = answer.table.to_pylist()
@@ -183,10 +201,15 @@ def test_kernels_that_wait_for_peers_inside_give_no_bandwidth(tmp_path):
 
 
 def test_other_kernels_are_not_said_to_wait_inside(tmp_path):
-    rows = {r: {"kernels": [{"name": "ncclDevKernel_AllReduce", "start": n, "end": n + 9} for n in range(9)]} for r in range(2)}
+    rows = {
+        r: {"kernels": [{"name": "ncclDevKernel_AllReduce", "start": n, "end": n + 9} for n in range(9)]}
+        for r in range(2)
+    }
     run = make_run(tmp_path / "run", rows)
     assert not any(
-        "wait for peers inside" in n or "send to peers" in n for q in ("collectives", "breakdown") for n in ask(run, q).notes
+        "wait for peers inside" in n or "send to peers" in n
+        for q in ("collectives", "breakdown")
+        for n in ask(run, q).notes
     )
 
 
@@ -194,10 +217,21 @@ def test_a_message_is_whole_with_its_sender_and_receiver_whoever_comes_first(tmp
     # on three ranks: 0 sends to 1, for which it waits 10 us; 2 sends to 0, which waits 40 us for it; 1 MB take 100 us after both
     # have come
     def call(start, end, name, peer):
-        own = {"start": start * 1000, "end": end * 1000, "name": f"MPI_{name}", "kind": "p2p", "thread": 0, "communicator": 1}
+        own = {
+            "start": start * 1000,
+            "end": end * 1000,
+            "name": f"MPI_{name}",
+            "kind": "p2p",
+            "thread": 0,
+            "communicator": 1,
+        }
         return {**own, "peer": peer, "tag": 0, "bytes": 1_000_000}
 
-    calls = ([call(0, 110, "Send", 1), call(500, 640, "Recv", 2)], [call(10, 110, "Recv", 0)], [call(540, 640, "Send", 0)])
+    calls = (
+        [call(0, 110, "Send", 1), call(500, 640, "Recv", 2)],
+        [call(10, 110, "Recv", 0)],
+        [call(540, 640, "Send", 0)],
+    )
     world = [{"communicator": 1, "parent": 0, "size": 3, "process": 0}]
     ranks = {r: {"mpi": its, "communicators": [{**world[0], "group_rank": r}]} for r, its in enumerate(calls)}
     answer = ask(make_run(tmp_path / "run", ranks), "collectives")

@@ -32,7 +32,9 @@ def test_a_path_through_launches_is_explained_where_devices_compute_most_of_the_
         begin = n * 10_000
         calls.append({"start": begin, "end": begin + 9_000, "name": "cudaLaunchKernel", "correlation": n})
         free_ns = max(free_ns, begin + 9_200)
-        work.append({"start": free_ns, "end": free_ns + kernel_ns, "name": COMPUTE_KERNEL, "correlation": n, "stream": 7})
+        work.append(
+            {"start": free_ns, "end": free_ns + kernel_ns, "name": COMPUTE_KERNEL, "correlation": n, "stream": 7}
+        )
         free_ns += kernel_ns
     run = make_run(tmp_path, {0: {"api": calls, "kernels": work}})
     notes = [note for note in run.recipe("critical-path").answer.notes if "host and gap are" in note]

@@ -16,7 +16,9 @@ from alltrace.trace.errors import UsageError
 
 
 def distribution(things):
-    rows = [{"what": "kernel", "name": n, "bytes": None, "group_size": None, "value": v, "count": c} for n, v, c in things]
+    rows = [
+        {"what": "kernel", "name": n, "bytes": None, "group_size": None, "value": v, "count": c} for n, v, c in things
+    ]
     kinds = [("what", pa.string()), ("name", pa.string()), ("bytes", pa.int64()), ("group_size", pa.int64())]
     return pa.Table.from_pylist(rows, pa.schema([*kinds, ("value", pa.int64()), ("count", pa.int64())]))
 
@@ -27,7 +29,12 @@ def test_changes_by_hand():
     rows = {r["name"]: r for r in compared(a, b).to_pylist()}
     assert [r["name"] for r in compared(a, b).to_pylist()] == ["x", "new", "old", "y"]
     x = rows["x"]
-    assert (x["total_a_ns"], x["total_b_ns"], x["total_change_ns"], x["total_change_percent"]) == (1500, 3000, 1500, 100.0)
+    assert (x["total_a_ns"], x["total_b_ns"], x["total_change_ns"], x["total_change_percent"]) == (
+        1500,
+        3000,
+        1500,
+        100.0,
+    )
     assert (x["q1_a_ns"], x["median_a_ns"], x["q3_a_ns"]) == (10, 15, 20)
     assert (x["median_b_ns"], x["median_change_percent"]) == (30, 100.0)
     # half of B's 20s tie with half of A: 0.5 * (0.5 + 0.25) + 0.5
@@ -161,7 +168,9 @@ def test_the_share_counts_pairs(a, b):
 def test_runs_are_compared_over_ranks(tmp_path):
     runs = []
     for name, length in (("a", 100), ("b", 150)):
-        ranks = {r: {"kernels": [kernel(i * 1000, i * 1000 + length, name="gemm") for i in range(20)]} for r in range(2)}
+        ranks = {
+            r: {"kernels": [kernel(i * 1000, i * 1000 + length, name="gemm") for i in range(20)]} for r in range(2)
+        }
         runs.append(Run(make_run(tmp_path / name, ranks).path))
     (row,) = [r for r in compare(*runs, what="kernel").table.to_pylist() if r["name"] == "gemm"]
     assert (row["count_a"], row["count_b"], row["total_change_ns"], row["verdict"]) == (40, 40, 2000, "slower")
@@ -197,9 +206,18 @@ def step_row(a, b, count_a=10, count_b=10, p_value=0.001):
 @pytest.mark.parametrize(
     ("row", "begins"),
     [
-        (step_row(1.19e9, 0.366e9), "B is 3.3 times as fast: a step takes 366 ms instead of 1.19 s (-69 %), not by chance."),
-        (step_row(1e6, 2.5e6), "B is slower by a factor of 2.5: a step takes 2.50 ms instead of 1.00 ms (+150 %), not by chance."),
-        (step_row(1e6, 0.96e6), "B is 4.0 % faster: a step takes 960 \u00b5s instead of 1.00 ms (-4 %), not by chance."),
+        (
+            step_row(1.19e9, 0.366e9),
+            "B is 3.3 times as fast: a step takes 366 ms instead of 1.19 s (-69 %), not by chance.",
+        ),
+        (
+            step_row(1e6, 2.5e6),
+            "B is slower by a factor of 2.5: a step takes 2.50 ms instead of 1.00 ms (+150 %), not by chance.",
+        ),
+        (
+            step_row(1e6, 0.96e6),
+            "B is 4.0 % faster: a step takes 960 \u00b5s instead of 1.00 ms (-4 %), not by chance.",
+        ),
         (step_row(1e6, 1.04e6), "B is 4.0 % slower: "),
         (
             step_row(1e6, 1.05e6, p_value=0.3),
@@ -224,8 +242,12 @@ def test_the_first_sentence_says_whether_it_helped(row, begins):
 
 def test_the_sentence_calls_runs_by_their_names():
     names = ("the baseline", "the run")
-    assert change_in_words(step_row(2e6, 1e6), (), 0.05, names).startswith("The run is 2 times as fast as the baseline: a step")
-    assert change_in_words(step_row(1e6, 2e6), (), 0.05, names).startswith("The run is slower by a factor of 2 than the baseline: ")
+    assert change_in_words(step_row(2e6, 1e6), (), 0.05, names).startswith(
+        "The run is 2 times as fast as the baseline: a step"
+    )
+    assert change_in_words(step_row(1e6, 2e6), (), 0.05, names).startswith(
+        "The run is slower by a factor of 2 than the baseline: "
+    )
     assert change_in_words(None, (), 0.05, names) == "Whether the run is faster is not known: no step is in both runs."
 
 
@@ -239,9 +261,15 @@ def test_the_second_sentence_says_which_time_it_was():
 def one_step(folder, compute_ns):
     """A run of ten steps of 1 ms, of which a kernel computes for some time and another communicates for 100 us."""
     starts = range(0, 10_000_000, 1_000_000)
-    rows = {"ranges": [{"start": at, "end": at + 1_000_000, "name": f"step {n}"} for n, at in enumerate(starts)], "kernels": []}
+    rows = {
+        "ranges": [{"start": at, "end": at + 1_000_000, "name": f"step {n}"} for n, at in enumerate(starts)],
+        "kernels": [],
+    }
     for at in starts:
-        rows["kernels"] += [kernel(at + 50_000, at + 50_000 + compute_ns, "gemm"), collective(at + 850_000, at + 950_000)]
+        rows["kernels"] += [
+            kernel(at + 50_000, at + 50_000 + compute_ns, "gemm"),
+            collective(at + 850_000, at + 950_000),
+        ]
     return Run(make_run(folder, {0: rows}).path)
 
 
@@ -321,7 +349,8 @@ def test_the_tree_has_what_one_run_alone_has_under_the_ranges_of_both(tmp_path):
     a, b = numbered(tmp_path / "a", [("sort", 100), ("old", 300)]), numbered(tmp_path / "b", [("fused", 250)])
     answer = compare(a, b, by_tree=True, jobs=1)
     shown = [
-        (r["tree"], r["count_a"], r["time_a_ns"], r["count_b"], r["time_b_ns"], r["change_ns"]) for r in answer.table.to_pylist()
+        (r["tree"], r["count_a"], r["time_a_ns"], r["count_b"], r["time_b_ns"], r["change_ns"])
+        for r in answer.table.to_pylist()
     ]
     assert shown == [
         ("outer #", 4, 800, 2, 500, -300),
@@ -336,8 +365,14 @@ def test_the_tree_has_what_one_run_alone_has_under_the_ranges_of_both(tmp_path):
 
 
 def test_kernels_outside_of_common_ranges_and_of_one_side_alone_are_at_the_root(tmp_path):
-    a, b = numbered(tmp_path / "a", [("old", 300)], ["mine"]), numbered(tmp_path / "b", [("old", 300), ("more", 50)], ["its"])
+    a, b = (
+        numbered(tmp_path / "a", [("old", 300)], ["mine"]),
+        numbered(tmp_path / "b", [("old", 300), ("more", 50)], ["its"]),
+    )
     rows = compare(a, b, by_tree=True, jobs=1).table.to_pylist()
     assert [(r["tree"], r["count_b"]) for r in rows] == [("layer0", 1), ("  more", 1)]
-    bare = [Run(make_run(tmp_path / n, {0: {"kernels": [kernel(0, 10, n), kernel(20, 30, "x")]}}).path) for n in ("one", "two")]
+    bare = [
+        Run(make_run(tmp_path / n, {0: {"kernels": [kernel(0, 10, n), kernel(20, 30, "x")]}}).path)
+        for n in ("one", "two")
+    ]
     assert "In the run 1 kernel (one) becomes 1 (two): 10 ns instead of 10 ns." in compare(*bare, jobs=1).verdict

@@ -11,11 +11,17 @@ def call(start, end, name):
 
 def test_names_of_calls_stand_without_the_version_that_nsys_adds(tmp_path):
     """Two versions of one call are one call; `_v2` is part of a driver call's name, and ranges keep theirs."""
-    rows = [call(0, 10, "cudaLaunchKernel_v7000"), call(10, 40, "cudaLaunchKernel"), call(40, 45, "cudaLaunchKernelExC_v11060")]
+    rows = [
+        call(0, 10, "cudaLaunchKernel_v7000"),
+        call(10, 40, "cudaLaunchKernel"),
+        call(40, 45, "cudaLaunchKernelExC_v11060"),
+    ]
     rows += [call(50, 57, "cuMemFree_v2"), call(60, 68, "cuMemFree_v2")]
     ranges = [{"start": 0, "end": 9, "name": "model_v1234", "depth": 0}]
     run = make_run(tmp_path / "run", {0: {"api": rows, "ranges": ranges}})
-    found = {(r["what"], r["name"]): (r["count"], r["total_ns"], r["median_ns"]) for r in run.recipe("durations").to_pylist()}
+    found = {
+        (r["what"], r["name"]): (r["count"], r["total_ns"], r["median_ns"]) for r in run.recipe("durations").to_pylist()
+    }
     assert found == {
         ("call", "cudaLaunchKernel"): (2, 40, 20.0),
         ("call", "cuMemFree_v2"): (2, 15, 7.5),

@@ -148,7 +148,10 @@ def test_the_steps_are_what_each_is_as_a_region_of_its_own(seed):
             sets.append(np.column_stack((np.full(20, what), np.full(20, device), edges)))
         columns = dict(zip(("what", "device", "start", "end"), np.concatenate(sets).T, strict=True))
         parts.append(SimpleNamespace(rank=rank, table=pa.table(columns)))
-    ranks = [SimpleNamespace(rank=r, unrecorded=(), devices=[SimpleNamespace(device=1, identity=("h", r // 2))]) for r in range(4)]
+    ranks = [
+        SimpleNamespace(rank=r, unrecorded=(), devices=[SimpleNamespace(device=1, identity=("h", r // 2))])
+        for r in range(4)
+    ]
     listed = draw.permutation([(r, s) for r in range(4) for s in range(6) if (r, s) != (1, 4)])
     start = listed[:, 1] * 150 + draw.integers(0, 40, len(listed))
     end = start + draw.integers(0, 200, len(listed))
@@ -160,17 +163,25 @@ def test_the_steps_are_what_each_is_as_a_region_of_its_own(seed):
     for step in range(6):
         its = [s for s in steps.to_pylist() if s["step"] == step and s["rank"] != 2]
         host = {s["rank"]: np.array([[s["start"], s["end"]]]) for s in its}
-        shown = {s["rank"]: np.array([[s["device_start"], s["device_end"]]]) for s in its if s["device_start"] is not None}
+        shown = {
+            s["rank"]: np.array([[s["device_start"], s["device_end"]]]) for s in its if s["device_start"] is not None
+        }
         wanted.append(work.region(step, None, shown or host, host))
     assert list(_regions(parts, run, {"per": "step", "range": None})) == wanted
 
 
 def test_each_rank_in_the_time_of_all(tmp_path):
-    ranks = {0: {"kernels": [kernel(0, 60)], "copies": [copy(60, 80)]}, 1: {"kernels": [kernel(0, 40), kernel(90, 100)]}}
+    ranks = {
+        0: {"kernels": [kernel(0, 60)], "copies": [copy(60, 80)]},
+        1: {"kernels": [kernel(0, 40), kernel(90, 100)]},
+    }
     answer = ask(make_run(tmp_path / "run", ranks), "efficiency", {"by": "rank"})
     rows = {(r["rank"], r["side"]): r for r in answer.table.to_pylist()}
     assert list(rows) == [(None, "device"), (None, "host"), (0, "device"), (0, "host"), (1, "device"), (1, "host")]
-    found = [[rows[rank, "device"][n] for n in ("count", "span_ns", "useful_ns", "communication_ns")] for rank in (None, 0, 1)]
+    found = [
+        [rows[rank, "device"][n] for n in ("count", "span_ns", "useful_ns", "communication_ns")]
+        for rank in (None, 0, 1)
+    ]
     assert found == [[2, 100, 110, 20], [1, 100, 60, 20], [1, 100, 50, 0]]
     assert [rows[rank, "device"]["parallel_efficiency"] for rank in (None, 0, 1)] == [0.55, 0.6, 0.5]
     assert [rows[rank, "device"]["orchestration_efficiency"] for rank in (0, 1)] == [0.8, 0.5]
@@ -226,9 +237,14 @@ def test_ranges_must_be_named_and_be_there(tmp_path):
 
 def test_a_range_that_was_still_open_ends_with_the_last_one(tmp_path):
     one = device(400, [(0, 100), (300, 350)])
-    one["ranges"] = [{"start": s, "end": e, "name": n} for s, e, n in ((0, 200, "all"), (300, None, "all"), (320, 500, "other"))]
+    one["ranges"] = [
+        {"start": s, "end": e, "name": n} for s, e, n in ((0, 200, "all"), (300, None, "all"), (320, 500, "other"))
+    ]
     found, _ = trees(tmp_path / "run", [one])
-    assert [(found[s]["span_ns"], found[s]["parallel_efficiency"]) for s in ("device", "host")] == [(400, 0.375), (400, 1)]
+    assert [(found[s]["span_ns"], found[s]["parallel_efficiency"]) for s in ("device", "host")] == [
+        (400, 0.375),
+        (400, 1),
+    ]
 
 
 def test_ranges_within_one_another_are_one_and_those_that_touch_are_two(tmp_path):
@@ -240,7 +256,9 @@ def test_ranges_within_one_another_are_one_and_those_that_touch_are_two(tmp_path
     assert not any("ranks have" in note for note in answer.notes)
 
 
-pieces = st.lists(st.tuples(st.integers(0, 190), st.integers(1, 40), st.integers(1, 3), st.booleans()), min_size=1, max_size=12)
+pieces = st.lists(
+    st.tuples(st.integers(0, 190), st.integers(1, 40), st.integers(1, 3), st.booleans()), min_size=1, max_size=12
+)
 
 
 @pytest.mark.slow
@@ -259,7 +277,10 @@ def test_streams_order_and_splits_do_not_matter(found, draw):
 
     with tempfile.TemporaryDirectory() as folder:
         tables = [
-            ask(make_run(Path(folder) / name, {0: {"kernels": rows(*how)}, 1: {"kernels": rows(False, False)}}), "efficiency").table
+            ask(
+                make_run(Path(folder) / name, {0: {"kernels": rows(*how)}, 1: {"kernels": rows(False, False)}}),
+                "efficiency",
+            ).table
             for name, how in (("plain", (False, False)), ("split", (True, False)), ("permuted", (False, True)))
         ]
     assert tables[0].equals(tables[1])

@@ -6,7 +6,10 @@ from tests.making import COMPUTE_KERNEL, collective, copy, kernel, make_run
 from alltrace.trace.errors import UsageError
 
 HAND_MADE = {
-    0: {"kernels": [kernel(0, 100), kernel(90, 120, "b", stream=8), collective(400, 500)], "copies": [copy(620, 700, "DtoH")]},
+    0: {
+        "kernels": [kernel(0, 100), kernel(90, 120, "b", stream=8), collective(400, 500)],
+        "copies": [copy(620, 700, "DtoH")],
+    },
     1: {"kernels": [kernel(0, 100), kernel(150, 160, "b")], "graphs": [{"start": 1000, "end": 1100}]},
 }
 
@@ -44,7 +47,9 @@ def test_an_answer_without_gaps_says_so(tmp_path):
     assert answer.notes == ("no device was idle for 100,000 ns or more between two pieces of work",)
 
 
-@pytest.mark.parametrize(("option", "value"), [("rows", -1), ("min_ns", -5), ("min_ns", 1 << 63), ("rows", True), ("rows", 1.5)])
+@pytest.mark.parametrize(
+    ("option", "value"), [("rows", -1), ("min_ns", -5), ("min_ns", 1 << 63), ("rows", True), ("rows", 1.5)]
+)
 def test_numbers_that_mean_nothing_are_refused(tmp_path, option, value):
     with pytest.raises(UsageError, match=f"^{option} of gaps is {value}"):
         rows(make_run(tmp_path, HAND_MADE), **{option: value})

@@ -48,8 +48,24 @@ def test_a_row_per_rank_and_a_column_per_table_that_any_rank_has(tmp_path):
 def test_clocks_stand_beside_the_rows(tmp_path):
     assert made(tmp_path).recipe("info").answer.extra == {
         "clocks": [
-            {"host": "a", "offset_ns": 0, "drift_ppm": 0.0, "error_ns": None, "residual_ns": None, "evidence": 0, "component": 0},
-            {"host": "b", "offset_ns": 30, "drift_ppm": 1.5, "error_ns": 7, "residual_ns": 4, "evidence": 0, "component": 0},
+            {
+                "host": "a",
+                "offset_ns": 0,
+                "drift_ppm": 0.0,
+                "error_ns": None,
+                "residual_ns": None,
+                "evidence": 0,
+                "component": 0,
+            },
+            {
+                "host": "b",
+                "offset_ns": 30,
+                "drift_ppm": 1.5,
+                "error_ns": 7,
+                "residual_ns": 4,
+                "evidence": 0,
+                "component": 0,
+            },
         ],
         "communicators": [],
     }

@@ -55,6 +55,10 @@ def test_counters_are_added_up_by_the_innermost_operator_around_the_launch(tmp_p
 
 
 def test_without_launches_no_operator_is_guessed(tmp_path):
-    answer = make_run(tmp_path, {0: tables(counter(1, "gemm", 8.0, 20, thread=None))}).recipe("kernel-counters", by="operator")
+    answer = make_run(tmp_path, {0: tables(counter(1, "gemm", 8.0, 20, thread=None))}).recipe(
+        "kernel-counters", by="operator"
+    )
     assert [r[0] for r in rows(answer)] == [None]
-    assert answer.notes == ("no operator is known: there are not as many launches as measured kernels, or several devices",)
+    assert answer.notes == (
+        "no operator is known: there are not as many launches as measured kernels, or several devices",
+    )

@@ -23,7 +23,9 @@ def step():
             operator("aten::sum", 520, 540),
         ],
         "frames": [frame("train.py(3): step", 0, 560), frame("model.py(8): forward", 5, 310), frame(LINEAR, 15, 250)],
-        "kernels": launched([("gemm", 1, 200, 230), ("gemm", 2, 700, 770), ("reduce", 3, 800, 805), ("lone", 99, 900, 901)]),
+        "kernels": launched(
+            [("gemm", 1, 200, 230), ("gemm", 2, 700, 770), ("reduce", 3, 800, 805), ("lone", 99, 900, 901)]
+        ),
         "api": [call(40, 45, 1), call(660, 665, 2, thread=1), call(525, 530, 3)],
     }
 

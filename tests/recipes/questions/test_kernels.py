@@ -74,7 +74,9 @@ def test_rows_of_equal_totals_stand_in_one_order(tmp_path):
 
 
 def test_a_kernel_without_an_end_is_left_out(tmp_path):
-    run = make_run(tmp_path, {0: {"kernels": [kernel(0, 10), kernel(20, 25)]}, 1: {"kernels": [kernel(0, 10) | {"end": None}]}})
+    run = make_run(
+        tmp_path, {0: {"kernels": [kernel(0, 10), kernel(20, 25)]}, 1: {"kernels": [kernel(0, 10) | {"end": None}]}}
+    )
     assert [(r["count"], r["total_ns"], r["ranks"]) for r in rows(run)] == [(2, 15, 1)]
 
 

@@ -22,13 +22,20 @@ def test_launches_of_all_ranks_by_name_grid_and_block(tmp_path):
         (None, 4, 128, 1, 1, 2),
     ]
     first = answer.to_pylist()[0]
-    assert (first["short_name"], first["grid_y"], first["block_z"], first["min_ns"], first["max_ns"]) == ("gemm", 2, 1, 10, 30)
+    assert (first["short_name"], first["grid_y"], first["block_z"], first["min_ns"], first["max_ns"]) == (
+        "gemm",
+        2,
+        1,
+        10,
+        30,
+    )
     assert first["time_percent"] == 100 * (60 / 77)
 
 
 def test_a_kernel_without_an_end_counts_for_its_configuration_alone(tmp_path):
     run = make_run(
-        tmp_path, {0: {"kernels": [launch(0, 10), launch(20, 30) | {"end": None}, launch(40, 41, grid=1) | {"end": None}]}}
+        tmp_path,
+        {0: {"kernels": [launch(0, 10), launch(20, 30) | {"end": None}, launch(40, 41, grid=1) | {"end": None}]}},
     )
     found = run.recipe("launch-configurations").to_pylist()
     assert [(r["grid_x"], r["ranks"], r["count"], r["total_ns"], r["time_percent"]) for r in found] == [

@@ -56,7 +56,8 @@ def test_by_call_and_the_longest_rows(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("option", "value", "column", "count"), [("call_cutoff_ns", 25_000, "slow", 2), ("delay_cutoff_ns", 4_999, "late", 3)]
+    ("option", "value", "column", "count"),
+    [("call_cutoff_ns", 25_000, "slow", 2), ("delay_cutoff_ns", 4_999, "late", 3)],
 )
 def test_cutoffs(tmp_path, option, value, column, count):
     (row,) = make_run(tmp_path, {0: tables()}).recipe("launches", **{option: value}).to_pylist()
@@ -71,7 +72,11 @@ def by_device(tmp_path, tables):
 def test_kernels_in_flight_and_executing(tmp_path):
     tables = {
         # launched at 0, 5 and 60; they run [20, 40), [30, 50) on another stream, and [70, 100)
-        "kernels": [kernel(20, 40, correlation=1), kernel(30, 50, correlation=2, stream=8), kernel(70, 100, correlation=3)],
+        "kernels": [
+            kernel(20, 40, correlation=1),
+            kernel(30, 50, correlation=2, stream=8),
+            kernel(70, 100, correlation=3),
+        ],
         "copies": [copy(50, 60, correlation=4)],
         "api": [call(0, 3, 1), call(5, 8, 2), call(60, 65, 3), call(30, 31, 4)],
     }
@@ -90,7 +95,9 @@ def test_kernels_in_flight_and_executing(tmp_path):
 
 
 def test_a_kernel_without_a_call_is_in_flight_while_it_executes(tmp_path):
-    rows, notes = by_device(tmp_path, {"kernels": [kernel(0, 10, correlation=1), kernel(30, 40)], "api": [call(0, 1, 1)]})
+    rows, notes = by_device(
+        tmp_path, {"kernels": [kernel(0, 10, correlation=1), kernel(30, 40)], "api": [call(0, 1, 1)]}
+    )
     assert [(r["unmatched"], r["starved_ns"], r["held_ns"], r["executing_ns"]) for r in rows] == [(1, 20, 0, 20)]
     assert notes == ("the calls of 1 of 2 kernels are not known",)
 
@@ -104,7 +111,10 @@ def test_each_device_has_a_row(tmp_path):
     kernels = [kernel(0, 10, correlation=1), kernel(5, 25, correlation=2, device=1)]
     devices = [{"device": d, "ordinal": d, "uuid": f"GPU-{d}"} for d in range(2)]
     rows, _ = by_device(tmp_path, {"kernels": kernels, "api": [call(0, 1, 1), call(1, 2, 2)], "devices": devices})
-    assert [(r["gpu"], r["span_ns"], r["executing_ns"], r["held_ns"]) for r in rows] == [("GPU-0", 10, 10, 0), ("GPU-1", 24, 20, 4)]
+    assert [(r["gpu"], r["span_ns"], r["executing_ns"], r["held_ns"]) for r in rows] == [
+        ("GPU-0", 10, 10, 0),
+        ("GPU-1", 24, 20, 4),
+    ]
 
 
 def test_graphs_traced_as_a_whole_are_said_not_to_count(tmp_path):
@@ -126,7 +136,14 @@ def queued():
 
 def test_queues_have_mean_by_time_largest_empty_and_full(tmp_path):
     (row,) = make_run(tmp_path, {0: queued()}).recipe("launches", by="stream", full=3).to_pylist()
-    assert (row["rank"], row["gpu"], row["stream"], row["start_ns"], row["span_ns"], row["launches"]) == (0, "GPU-0", 7, 0, 200, 4)
+    assert (row["rank"], row["gpu"], row["stream"], row["start_ns"], row["span_ns"], row["launches"]) == (
+        0,
+        "GPU-0",
+        7,
+        0,
+        200,
+        4,
+    )
     assert row["mean_length"] == pytest.approx((100 + 50 + 40 + 40) / 200)
     assert (row["max_length"], row["empty_ns"], row["full_ns"]) == (3, 60, 40)
 
@@ -172,7 +189,9 @@ def test_work_that_starts_before_its_call_was_never_outstanding(tmp_path):
 
 def test_no_known_call_is_no_queue(tmp_path):
     answer = ask(
-        make_run(tmp_path, {0: {"kernels": launched([("a", 99, 0, 5)]), "api": [call(0, 1, 1)]}}), "launches", {"by": "stream"}
+        make_run(tmp_path, {0: {"kernels": launched([("a", 99, 0, 5)]), "api": [call(0, 1, 1)]}}),
+        "launches",
+        {"by": "stream"},
     )
     assert (answer.table.num_rows, answer.notes) == (0, ("no call that launched GPU work is known",))
 
@@ -182,6 +201,9 @@ def test_names_that_once_were_answer_with_a_note(tmp_path, name, by):
     run = make_run(tmp_path, {0: queued(), 1: queued()})
     now, once = ask(run, "launches", {"by": by}), ask(run, name)
     assert (once.table, once.columns, once.chart) == (now.table, now.columns, now.chart)
-    assert once.notes == (f"{name} is now `alltrace recipe launches --by {by}`; the old name answers in 0.3 and 0.4", *now.notes)
+    assert once.notes == (
+        f"{name} is now `alltrace recipe launches --by {by}`; the old name answers in 0.3 and 0.4",
+        *now.notes,
+    )
     assert find(name).name == name
     assert not FORMER.keys() & set(names())

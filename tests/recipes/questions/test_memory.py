@@ -23,7 +23,14 @@ TRACES = (
 
 def block(time, size, address=None, total=None, reserved=None, **others):
     kind = "free" if size < 0 else "allocate"
-    own = {"time": time, "kind": kind, "bytes": abs(size), "address": address, "allocated_bytes": total, "reserved_bytes": reserved}
+    own = {
+        "time": time,
+        "kind": kind,
+        "bytes": abs(size),
+        "address": address,
+        "allocated_bytes": total,
+        "reserved_bytes": reserved,
+    }
     return {"memory": "cuda", **own, **others}
 
 
@@ -56,17 +63,36 @@ def rows(run, name, *facts, **options):
 
 def test_the_peak_and_what_is_kept(tmp_path):
     run = make_run(tmp_path, {0: steps(), 1: {"allocations": [block(3, 8), block(4, 8), block(9, -8)]}})
-    facts = ("rank", "gpu", "memory", "peak_bytes", "peak_at_ns", "peak_step", "reserved_at_peak_bytes", "peak_reserved_bytes")
+    facts = (
+        "rank",
+        "gpu",
+        "memory",
+        "peak_bytes",
+        "peak_at_ns",
+        "peak_step",
+        "reserved_at_peak_bytes",
+        "peak_reserved_bytes",
+    )
     assert rows(run, "memory", *facts) == [
         (0, "GPU-0", "cuda", 170, 350, 6, 350, 350),
         (1, "GPU-1", "cuda", 16, 4, None, None, None),
     ]
-    facts = ("first_bytes", "last_bytes", "allocations", "handed_out_bytes", "kept", "kept_bytes", "frees", "unmatched_frees")
+    facts = (
+        "first_bytes",
+        "last_bytes",
+        "allocations",
+        "handed_out_bytes",
+        "kept",
+        "kept_bytes",
+        "frees",
+        "unmatched_frees",
+    )
     assert rows(run, "memory", *facts) == [(100, 130, 8, 200, 4, 40, 5, 1), (0, 8, 2, 16, None, None, 1, None)]
     assert [r["unused_percent"] for r in run.recipe("memory").to_pylist()] == [pytest.approx(100 * 180 / 350), None]
     notes = run.recipe("memory").notes
     assert (
-        "rank 1: the trace does not contain the total allocated memory, so sizes are summed from the start of the capture" in notes
+        "rank 1: the trace does not contain the total allocated memory, so sizes are summed from the start of the capture"
+        in notes
     )
     assert "rank 1: the trace has no addresses, so frees cannot be matched with their blocks" in notes
 
@@ -98,7 +124,12 @@ def test_what_lived_at_the_peak_by_who_asked_for_it(tmp_path):
         (None, 2, 0, 0, 0, 0, 0, 0, -340),
     ]
     assert rows(run, "memory-peak", "name", "peak_bytes", by="module")[1:2] == [("Model_0", 160)]
-    assert rows(run, "memory-peak", "name", "peak_bytes", by="step")[1:] == [("6", 100), ("3", 20), ("4", 20), ("5", 20)]
+    assert rows(run, "memory-peak", "name", "peak_bytes", by="step")[1:] == [
+        ("6", 100),
+        ("3", 20),
+        ("4", 20),
+        ("5", 20),
+    ]
     (first, *_) = run.recipe("memory-peak", top=1).to_pylist()
     assert (first["memory"], first["peak_percent"]) == ("cuda", pytest.approx(100 * 180 / 340))
     assert "1 of 4 rows are shown (--top)" in run.recipe("memory-peak", top=1).notes
@@ -133,7 +164,9 @@ def test_what_steps_leave_behind_is_named(tmp_path):
 def test_pools_of_a_rank_are_told_apart(tmp_path):
     devices = [{"device": n, "ordinal": n, "uuid": f"GPU-{n}", "name": "H200"} for n in range(2)]
     blocks = [block(1, 8, 1), block(2, 9, 1, device=1), block(3, 4, 2, device=None, memory="cpu")]
-    found = rows(make_run(tmp_path, {0: {"devices": devices, "allocations": blocks}}), "memory-timeline", "pool", "gpu", bins=1)
+    found = rows(
+        make_run(tmp_path, {0: {"devices": devices, "allocations": blocks}}), "memory-timeline", "pool", "gpu", bins=1
+    )
     assert found == [("0 · cuda · GPU-0", "GPU-0"), ("0 · cuda · GPU-1", "GPU-1"), ("0 · cpu", None)]
 
 
@@ -159,7 +192,10 @@ def test_random_blocks_are_as_a_plain_loop_has_them(tmp_path):
         (*expected["peak"], sum(size for size, _ in live.values()), total)
     ]
     known = sum(size for size, _ in expected["alive"].values())
-    assert dict(rows(run, "memory-peak", "name", "peak_bytes")) == {None: known, "before the capture": expected["peak"][0] - known}
+    assert dict(rows(run, "memory-peak", "name", "peak_bytes")) == {
+        None: known,
+        "before the capture": expected["peak"][0] - known,
+    }
     for bins in (1, 7, 100):
         found = run.recipe("memory-timeline", bins=bins).to_pylist()
         assert max(r["allocated_bytes"] for r in found) == expected["peak"][0]
@@ -182,7 +218,9 @@ def test_real_traces_are_as_plain_loops_have_them(corpus, name, tmp_path):
     run = open_run(path, cache_dir=tmp_path)
     found = run.recipe("memory").to_pylist()
     facts = ("peak_bytes", "last_bytes", "allocations", "handed_out_bytes", "frees", "kept_bytes", "unmatched_frees")
-    assert Counter(tuple(r[f] for f in facts) for r in found) == Counter(tuple(e[f] for f in facts) for e in expected.values())
+    assert Counter(tuple(r[f] for f in facts) for r in found) == Counter(
+        tuple(e[f] for f in facts) for e in expected.values()
+    )
     net, peaks = defaultdict(int), defaultdict(int)
     for pool, own in expected.items():
         for owner, size in own["net"].items():

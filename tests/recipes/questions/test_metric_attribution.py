@@ -59,7 +59,11 @@ def test_kernels_by_name_device_and_metric_those_with_most_time_first(tmp_path):
 
 def test_the_work_of_ranges_and_not_the_time_between_it(tmp_path):
     tables = {
-        "kernels": [kernel(0, 100, "a", correlation=1), kernel(300, 400, "b", correlation=2), kernel(100, 200, "c", correlation=3)],
+        "kernels": [
+            kernel(0, 100, "a", correlation=1),
+            kernel(300, 400, "b", correlation=2),
+            kernel(100, 200, "c", correlation=3),
+        ],
         "copies": [copy(400, 450, correlation=4)],
         "api": [{"start": 10 * i, "end": 10 * i + 5, "correlation": c} for i, c in enumerate((1, 2, 4, 3))],
         "ranges": [
@@ -70,7 +74,10 @@ def test_the_work_of_ranges_and_not_the_time_between_it(tmp_path):
     }
     rows, _ = asked(tmp_path, tables, by="range")
     # forward: [0, 100) of 10, [300, 400) of 40, [400, 450) of 20; layer: [300, 400)
-    assert cells(rows, "name", "work_ns", "value") == [("forward", 250, pytest.approx(6000 / 250)), ("layer", 100, 40.0)]
+    assert cells(rows, "name", "work_ns", "value") == [
+        ("forward", 250, pytest.approx(6000 / 250)),
+        ("layer", 100, 40.0),
+    ]
 
 
 def test_work_without_samples_is_said(tmp_path):

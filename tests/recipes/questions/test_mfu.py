@@ -24,16 +24,26 @@ def run(tmp_path_factory):
     """Two ranks with four steps of 10 s; the second rank is 2 s longer at its last one."""
     ranks = {}
     for r in range(2):
-        steps = [{"start": i * 10 * S, "end": (i * 10 + 9) * S, "name": f"step {i}", "kind": "pushpop"} for i in range(4)]
+        steps = [
+            {"start": i * 10 * S, "end": (i * 10 + 9) * S, "name": f"step {i}", "kind": "pushpop"} for i in range(4)
+        ]
         steps[-1]["end"] += r * 2 * S
-        ranks[r] = {"ranges": steps, "kernels": [kernel(i * 10 * S + 5, i * 10 * S + 50, correlation=i) for i in range(4)]}
+        ranks[r] = {
+            "ranges": steps,
+            "kernels": [kernel(i * 10 * S + 5, i * 10 * S + 50, correlation=i) for i in range(4)],
+        }
     return make_run(tmp_path_factory.mktemp("mfu") / "run", ranks)
 
 
 def test_each_step(run):
     answer = ask(run, "mfu", JOB)
     rows = answer.table.to_pylist()
-    assert [(r["step"], r["ranks"], r["step_ns"]) for r in rows] == [(0, 2, 10 * S), (1, 2, 10 * S), (2, 2, 10 * S), (3, 2, 10 * S)]
+    assert [(r["step"], r["ranks"], r["step_ns"]) for r in rows] == [
+        (0, 2, 10 * S),
+        (1, 2, 10 * S),
+        (2, 2, 10 * S),
+        (3, 2, 10 * S),
+    ]
     first = rows[0]
     assert first["tokens"] == 1_048_576
     assert first["tokens_per_s"] == pytest.approx(104_857.6)

@@ -87,7 +87,9 @@ def test_each_rank_has_its_own_row(run):
 def test_transfer_is_one_time_for_each_instance(run):
     found = rows(ask(run, "nccl_size_spread", {"measure": "transfer"}))
     reduce = found["AllReduce", None]
-    assert [reduce[n] for n in ("count", "min_ns", "median_ns", "max_ns")] == pytest.approx([4, 80_000, 100_000, 150_000], abs=2)
+    assert [reduce[n] for n in ("count", "min_ns", "median_ns", "max_ns")] == pytest.approx(
+        [4, 80_000, 100_000, 150_000], abs=2
+    )
 
 
 @pytest.mark.parametrize("measure", ["duration", "transfer"])
@@ -95,7 +97,8 @@ def test_mpis_operations_are_left_out(tmp_path, measure):
     def rows(late):
         starts = [1_000_000 * n + late * (n % 2) for n in range(8)]
         calls = [
-            {"start": s + 500_000, "end": s + 600_000, "name": "MPI_Allreduce", "kind": "collective", "bytes": 8} for s in starts
+            {"start": s + 500_000, "end": s + 600_000, "name": "MPI_Allreduce", "kind": "collective", "bytes": 8}
+            for s in starts
         ]
         return {"kernels": [collective(s, s + 200_000) for s in starts], "mpi": calls}
 
@@ -134,7 +137,20 @@ def test_a_file_without_a_table_is_refused(run, tmp_path, capsys):
     (tmp_path / "notes.txt").write_text("nothing\n")
     with pytest.raises(InputError, match="no table of nccl-tests"):
         ask(run, "nccl_size_spread", {"nccl_tests": str(tmp_path / "notes.txt")})
-    assert main(["recipe", "nccl_size_spread", str(run.path), "--nccl-tests", str(tmp_path / "none.out"), "--format", "json"]) == 3
+    assert (
+        main(
+            [
+                "recipe",
+                "nccl_size_spread",
+                str(run.path),
+                "--nccl-tests",
+                str(tmp_path / "none.out"),
+                "--format",
+                "json",
+            ]
+        )
+        == 3
+    )
     assert "there is no such file" in capsys.readouterr().err
 
 
@@ -162,20 +178,31 @@ def test_every_answer_that_misses_sizes_says_how_to_export_payloads(tmp_path):
 def test_a_step_has_its_own_row(tmp_path):
     ranks = {}
     for rank in range(2):
-        steps = [{"start": s * 1_000_000, "end": (s + 1) * 1_000_000, "thread": 1, "name": f"step {s}"} for s in range(3)]
+        steps = [
+            {"start": s * 1_000_000, "end": (s + 1) * 1_000_000, "thread": 1, "name": f"step {s}"} for s in range(3)
+        ]
         ops = [operation(s * 1_000_000 + 10_000, 100_000 + s, "AllReduce", 1 << 20, rank, sequence=s) for s in range(3)]
         ranks[rank] = {"collectives": ops, "ranges": steps}
     answer = ask(make_run(tmp_path / "run", ranks), "nccl_size_spread", {"by": "step"})
-    assert [(r["step"], r["count"], r["min_ns"]) for r in answer.table.to_pylist()] == [(s, 2, 100_000 + s) for s in range(3)]
+    assert [(r["step"], r["count"], r["min_ns"]) for r in answer.table.to_pylist()] == [
+        (s, 2, 100_000 + s) for s in range(3)
+    ]
 
 
 @pytest.mark.parametrize("measure", ["duration", "transfer"])
 def test_what_comes_after_the_last_step_is_in_none(tmp_path, measure):
     ranks = {}
     for rank in range(2):
-        steps = [{"start": s * 1_000_000, "end": (s + 1) * 1_000_000 - 1, "thread": 1, "name": f"step {s}"} for s in range(3)]
+        steps = [
+            {"start": s * 1_000_000, "end": (s + 1) * 1_000_000 - 1, "thread": 1, "name": f"step {s}"} for s in range(3)
+        ]
         ops = [operation(s * 1_000_000 + 10_000, 100_000 + s, "AllReduce", 1 << 20, rank, sequence=s) for s in range(5)]
         ranks[rank] = {"collectives": ops, "ranges": steps}
     answer = ask(make_run(tmp_path / "run", ranks), "nccl_size_spread", {"by": "step", "measure": measure})
     each = 2 if measure == "duration" else 1
-    assert [(r["step"], r["count"]) for r in answer.table.to_pylist()] == [(0, each), (1, each), (2, each), (None, 2 * each)]
+    assert [(r["step"], r["count"]) for r in answer.table.to_pylist()] == [
+        (0, each),
+        (1, each),
+        (2, each),
+        (None, 2 * each),
+    ]

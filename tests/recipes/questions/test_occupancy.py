@@ -43,7 +43,15 @@ DEVICE = {
 
 
 def launch(start, end, name="gemm", grid=400, threads=256, registers=64, **others):
-    shape = {"grid_x": grid, "grid_y": 1, "grid_z": 1, "block_x": threads, "block_y": 1, "block_z": 1, "registers": registers}
+    shape = {
+        "grid_x": grid,
+        "grid_y": 1,
+        "grid_z": 1,
+        "block_x": threads,
+        "block_y": 1,
+        "block_z": 1,
+        "registers": registers,
+    }
     return kernel(start, end, name, **shape, **others)
 
 
@@ -88,10 +96,15 @@ def test_what_is_not_known_is_null_and_said(tmp_path):
 def test_traces_of_the_pytorch_profiler_are_answered(tmp_path):
     """They have shared memory as one sum, and of the device all but the most blocks, which its compute capability tells."""
     device = {**DEVICE, "compute_minor": 0, "max_blocks_per_sm": None}
-    rows = [launch(0, 10, threads=64, registers=16, shared_memory=65536), launch(10, 30, "small", threads=32, registers=16)]
+    rows = [
+        launch(0, 10, threads=64, registers=16, shared_memory=65536),
+        launch(10, 30, "small", threads=32, registers=16),
+    ]
     rows.append(launch(30, 31, "parts", threads=64, registers=16, static_shared_memory=1024, shared_memory=65536))
     run = make_run(tmp_path / "run", {0: {"kernels": rows, "devices": [device]}})
-    found = {r["name"]: (r["shared_bytes"], r["blocks_per_sm"], r["limit"]) for r in ask(run, "occupancy").table.to_pylist()}
+    found = {
+        r["name"]: (r["shared_bytes"], r["blocks_per_sm"], r["limit"]) for r in ask(run, "occupancy").table.to_pylist()
+    }
     assert found == {"gemm": (65536, 3, "shared memory"), "small": (0, 32, "blocks"), "parts": (1024, 32, "warps")}
 
 

@@ -85,13 +85,21 @@ def test_modules_are_paths_and_have_the_work_of_the_outermost_operators_inside(t
 
 def test_ranges_have_all_that_is_launched_inside(tmp_path):
     (row,) = make_run(tmp_path, {0: step()}).recipe("operators", by="range").to_pylist()
-    assert (row["name"], row["gpu_total_ns"], row["gpu_self_ns"], row["gpu_operations"], row["flops"]) == ("step", 160, 160, 3, 48)
+    assert (row["name"], row["gpu_total_ns"], row["gpu_self_ns"], row["gpu_operations"], row["flops"]) == (
+        "step",
+        160,
+        160,
+        3,
+        48,
+    )
 
 
 def test_an_operator_with_the_shapes_of_its_tensors(tmp_path):
     other = operator("aten::add", 700, 720, payload=dims((8, 3), (8, 3)))
     tables = step()
-    rows = make_run(tmp_path, {0: {**tables, "ranges": [*tables["ranges"], other]}}).recipe("operators", by="operator-shape")
+    rows = make_run(tmp_path, {0: {**tables, "ranges": [*tables["ranges"], other]}}).recipe(
+        "operators", by="operator-shape"
+    )
     assert {(r["name"], r["shapes"]): r["calls"] for r in rows.to_pylist()} == {
         ("aten::linear", "4x2 3x2 3"): 1,
         ("aten::addmm", "3 4x2 2x3"): 1,
@@ -110,7 +118,9 @@ def test_stacks_are_the_functions_around_the_operators(tmp_path):
 
 
 def test_stacks_and_modules_that_operators_state_themselves(tmp_path):
-    said = json.dumps({"Call stack": "b.py(2): g;a.py(1): f", "Module Hierarchy": "top.fc1"})  # PyTorch writes the innermost first
+    said = json.dumps(
+        {"Call stack": "b.py(2): g;a.py(1): f", "Module Hierarchy": "top.fc1"}
+    )  # PyTorch writes the innermost first
     tables = {
         "ranges": [operator("aten::mm", 0, 100, payload=said)],
         "kernels": launched([("k", 1, 50, 90)]),
@@ -170,7 +180,10 @@ def test_the_backward_belongs_to_the_innermost_forward_operator_of_its_number(tm
     }
     run = make_run(tmp_path, {0: tables})
     found = by_name(run)
-    assert {n: r["backward_gpu_ns"] for n, r in found.items() if r["backward_gpu_ns"]} == {"aten::linear": 70, "aten::addmm": 70}
+    assert {n: r["backward_gpu_ns"] for n, r in found.items() if r["backward_gpu_ns"]} == {
+        "aten::linear": 70,
+        "aten::addmm": 70,
+    }
     (row,) = run.recipe("operators", by="module").to_pylist()
     assert (row["gpu_total_ns"], row["backward_gpu_ns"]) == (30, 70)
 

@@ -63,7 +63,10 @@ def test_host_times_are_those_of_key_averages(recorded, name, tmp_path):
     names = {e["name"] for e in operators}
     assert names <= said.keys()
     assert {n: whole_tree[n] for n in names} == {
-        n: {"calls": said[n]["calls"], **{f"cpu_{k}_ns": round(1000 * said[n][f"cpu_{k}_us"]) for k in ("total", "self")}}
+        n: {
+            "calls": said[n]["calls"],
+            **{f"cpu_{k}_ns": round(1000 * said[n][f"cpu_{k}_us"]) for k in ("total", "self")},
+        }
         for n in names
     }
     found = by_name(open_run(recorded / f"{name}.json", cache_dir=tmp_path))
@@ -91,7 +94,9 @@ def test_real_traces_are_as_plain_loops_have_them(corpus, name, tmp_path):
         )
     modules = truth.module_paths(events)
     if modules:
-        assert {n: {c: r[c] for c in ("calls", "cpu_total_ns")} for n, r in by_name(run, by="module").items()} == modules
+        assert {
+            n: {c: r[c] for c in ("calls", "cpu_total_ns")} for n, r in by_name(run, by="module").items()
+        } == modules
     stacks = truth.stacks(events)
     if stacks:
         assert {n: r["calls"] for n, r in by_name(run, by="stack").items()} == stacks
@@ -104,7 +109,9 @@ def test_windows_of_a_rank_are_one_answer(corpus, tmp_path):
     path = corpus / "kineto" / "tracelens/mi300__resnet_act_checkpoint.json.gz"
     content = json.loads(gzip.decompress(path.read_bytes()), strict=False)
     events = content["traceEvents"]
-    steps = sorted(e["ts"] for e in events if str(e.get("name")).startswith("ProfilerStep") and e.get("cat") == "user_annotation")
+    steps = sorted(
+        e["ts"] for e in events if str(e.get("name")).startswith("ProfilerStep") and e.get("cat") == "user_annotation"
+    )
     halves = [[e for e in events if "ts" not in e or (e["ts"] < steps[-1]) == first] for first in (True, False)]
     for n, half in enumerate(halves):
         (tmp_path / f"node1_77.{n}.pt.trace.json").write_text(json.dumps({**content, "traceEvents": half}))
@@ -112,7 +119,11 @@ def test_windows_of_a_rank_are_one_answer(corpus, tmp_path):
     assert len(run.ranks) == 1
     parts = [
         truth.trees(
-            [e for e in truth.load(tmp_path / f"node1_77.{n}.pt.trace.json") if e.get("ph") == "X" and e.get("cat") == "cpu_op"]
+            [
+                e
+                for e in truth.load(tmp_path / f"node1_77.{n}.pt.trace.json")
+                if e.get("ph") == "X" and e.get("cat") == "cpu_op"
+            ]
         )
         for n in range(2)
     ]
@@ -126,4 +137,6 @@ def test_net_memory_is_the_self_memory_of_key_averages(recorded, name, tmp_path)
     run = open_run(recorded / f"{name}.json", cache_dir=tmp_path)
     found = {r["name"]: r["net_bytes"] for r in run.recipe("memory-peak", top=0).to_pylist() if r["name"] in said}
     operators = {n: r["memory_self_bytes"] for n, r in said.items() if not r["annotation"] and r["memory_self_bytes"]}
-    assert {n: size for n, size in found.items() if size} == {n: size for n, size in operators.items() if n != "[memory]"}
+    assert {n: size for n, size in found.items() if size} == {
+        n: size for n, size in operators.items() if n != "[memory]"
+    }

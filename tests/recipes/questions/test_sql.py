@@ -20,7 +20,9 @@ from alltrace.trace.errors import UsageError
 @pytest.fixture
 def run(tmp_path):
     ranks = {0: {"kernels": [kernel(0, 10), kernel(20, 50, "b")]}, 1: {"kernels": [kernel(5, 6)]}}
-    return make_run(tmp_path / "it's a [run]", ranks, hosts={0: "a", 1: "b"}, clocks=(Clock("a"), Clock("b", offset_ns=5)))
+    return make_run(
+        tmp_path / "it's a [run]", ranks, hosts={0: "a", 1: "b"}, clocks=(Clock("a"), Clock("b", offset_ns=5))
+    )
 
 
 def test_what_does_not_fit_in_memory_goes_to_a_temporary_folder_that_is_gone_afterwards(run):

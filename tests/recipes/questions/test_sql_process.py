@@ -17,11 +17,14 @@ LIMITS = Limits(60.0, 512 << 20, 100)  # seconds that are not needed but on a bu
 
 @pytest.fixture
 def run(tmp_path):
-    return make_run(tmp_path / "a [run]", {0: {"kernels": [kernel(0, 10), kernel(20, 50, "b")]}, 1: {"kernels": [kernel(5, 6)]}})
+    return make_run(
+        tmp_path / "a [run]", {0: {"kernels": [kernel(0, 10), kernel(20, 50, "b")]}, 1: {"kernels": [kernel(5, 6)]}}
+    )
 
 
 @pytest.mark.parametrize(
-    "text", ['select rank, name, start, "end" - start wait_ns from kernels order by all', "select rank from collectives"]
+    "text",
+    ['select rank, name, start, "end" - start wait_ns from kernels order by all', "select rank from collectives"],
 )
 def test_the_answer_is_that_of_the_query(run, text):
     assert limited_query(run, text, LIMITS) == query(run, text, LIMITS)
@@ -63,7 +66,9 @@ def test_one_who_no_longer_waits_ends_it(run):
         pass
 
     def children():
-        return {int(pid) for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()}
+        return {
+            int(pid) for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()
+        }
 
     started = set()
 

@@ -9,7 +9,16 @@ from tests.recipes.work import call, operator
 
 from alltrace.api import open_run
 
-CLASSES = ("kernel_ns", "communication_ns", "memcpy_ns", "memset_ns", "runtime_ns", "dataloader_ns", "cpu_ns", "idle_ns")
+CLASSES = (
+    "kernel_ns",
+    "communication_ns",
+    "memcpy_ns",
+    "memset_ns",
+    "runtime_ns",
+    "dataloader_ns",
+    "cpu_ns",
+    "idle_ns",
+)
 HALF = "sm80_xmma_gemm_f16f16_f16f32_f32_tn_n"
 
 
@@ -25,7 +34,12 @@ def tables():
         "ranges": [
             {"start": 0, "end": 95, "name": "ProfilerStep#7", "kind": "pushpop"},
             {"start": 100, "end": 160, "name": "ProfilerStep#8", "kind": "pushpop"},
-            {"start": 0, "end": 20, "name": "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", "kind": "pushpop"},
+            {
+                "start": 0,
+                "end": 20,
+                "name": "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__",
+                "kind": "pushpop",
+            },
             operator("aten::stack", 5, 15),
             operator("aten::mm", 20, 30),
         ],

@@ -89,7 +89,11 @@ def test_every_rank_has_what_its_own_members_tell(monkeypatch, seed):
     for n, (rank, row, arrival) in enumerate(zip(w.rank.tolist(), w.row.tolist(), w.arrival.tolist(), strict=True)):
         at = np.flatnonzero(late[rank].row == row)
         assert before[n].tolist() == (late[rank].before_ns[at[0]].tolist() if len(at) else [0] * 4)
-        begins = [(s["start"] if s["device_start"] is None else s["device_start"], s["step"]) for s in listed if s["rank"] == rank]
+        begins = [
+            (s["start"] if s["device_start"] is None else s["device_start"], s["step"])
+            for s in listed
+            if s["rank"] == rank
+        ]
         assert step[n] == max([b for b in begins if b[0] <= arrival], default=(0, -1))[1]
 
 
@@ -116,11 +120,17 @@ def test_causes_of_one_late_rank(tmp_path):
         "copies": [copy(at + 700 * us, at + 900 * us) for at in range(0, 40 * ms, 10 * ms)],
     }
     behind = {"kernels": [kernel(39 * ms, 39 * ms + us)]}
-    run = make_run(tmp_path / "run", {rank: {"collectives": rows(rank), **(work if rank == 2 else behind)} for rank in range(3)})
+    run = make_run(
+        tmp_path / "run", {rank: {"collectives": rows(rank), **(work if rank == 2 else behind)} for rank in range(3)}
+    )
     late, *others = run.recipe("stragglers").to_pylist()
     assert (late["rank"], late["caused_ns"], late["waited_ns"], late["last_percent"]) == (2, 4 * 2 * ms, 0, 100.0)
     # its device idles 1.1 ms before the first operation, and 0.9 ms less than the others' before each of the other three
-    assert (late["compute_excess_ns"], late["communication_excess_ns"], late["copy_excess_ns"]) == (2_400 * us, 400 * us, 800 * us)
+    assert (late["compute_excess_ns"], late["communication_excess_ns"], late["copy_excess_ns"]) == (
+        2_400 * us,
+        400 * us,
+        800 * us,
+    )
     assert late["host_excess_ns"] == 1_100 * us - 3 * 900 * us
     assert (late["cause"], late["cause_percent"]) == ("mixed", pytest.approx(100 * 2_400 / 3_600))
     assert [(r["cause"], r["cause_percent"], r["copy_excess_ns"]) for r in others] == [(None, None, None)] * 2
@@ -132,7 +142,12 @@ def test_by_time_says_when_a_rank_is_slower(tmp_path):
     rows = run.recipe("stragglers", by_time=True).to_pylist()
     assert [row["rank"] for row in rows] == [2, 0, 1, 3]
     first = rows[0]
-    assert (first["when"], first["since_step"], first["slow_steps"], first["steps"]) == ("from a step on", 9, "9-13", 14)
+    assert (first["when"], first["since_step"], first["slow_steps"], first["steps"]) == (
+        "from a step on",
+        9,
+        "9-13",
+        14,
+    )
     assert first["slowdown"] == pytest.approx(1.4, abs=0.06)
     # 40 % of the kernels' 1.05 ms in five steps
     assert first["excess_ns"] == pytest.approx(5 * 0.42e6, rel=0.05)
@@ -142,7 +157,9 @@ def test_by_time_says_when_a_rank_is_slower(tmp_path):
 
 
 def test_by_time_needs_steps(tmp_path):
-    run = make_run(tmp_path, {r: {"kernels": [kernel(0, 10, "a")], "collectives": [collective(10, 20)]} for r in (0, 1)})
+    run = make_run(
+        tmp_path, {r: {"kernels": [kernel(0, 10, "a")], "collectives": [collective(10, 20)]} for r in (0, 1)}
+    )
     answer = run.recipe("stragglers", by_time=True)
     assert any("no steps were found in the run" in note for note in answer.notes)
     with pytest.raises(UsageError, match=r"^by_time needs the steps of the trace"):

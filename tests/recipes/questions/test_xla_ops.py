@@ -30,7 +30,9 @@ def rows(run, *columns, **options):
 
 def test_gpu_time_is_that_of_the_operation_that_launched_it(tmp_path):
     run = make_run(tmp_path, {0: tables(), 1: tables(50)})
-    assert rows(run, "program", "program_id", "op", "scope", "kind", "ranks", "executions", "kernels", "gpu_total_ns") == [
+    assert rows(
+        run, "program", "program_id", "op", "scope", "kind", "ranks", "executions", "kernels", "gpu_total_ns"
+    ) == [
         ("jit_step", 3, "all-reduce-start.2", None, "collective", 2, 4, 4, 500),
         ("jit_step", 3, "fusion.1", "mul", "compute", 2, 4, 8, 120),
         ("jit_step", 3, None, None, None, 2, 4, 4, 20),

@@ -65,7 +65,9 @@ def test_dropped_records_leave_gaps_in_the_correlations_and_a_complaint(tmp_path
     # the older exporter keeps it to itself
     assert (
         "DIAGNOSTIC_EVENT"
-        not in write_run("tiny", tmp_path, faults=("dropped-events:ranks=0",), schema="3.7.2", ideal=True).ranks[0]["rows"]
+        not in write_run("tiny", tmp_path, faults=("dropped-events:ranks=0",), schema="3.7.2", ideal=True).ranks[0][
+            "rows"
+        ]
     )
 
 

@@ -48,12 +48,16 @@ def test_slow_ranks_for_some_steps_and_slow_hosts():
     ratios = [_busy(one) / _busy(other) for one, other in zip(slow.timelines, well.timelines, strict=True)]
     assert ratios == pytest.approx([1.0] * 8 + [1.25] * 8, rel=0.001)
     assert slow.faults[0].ranks == tuple(range(8, 16))
-    assert lost_ns("healthy", "slow-host:hosts=1:factor=1.25") == pytest.approx(0.25 * _busy(well.timelines[9]), rel=0.1)
+    assert lost_ns("healthy", "slow-host:hosts=1:factor=1.25") == pytest.approx(
+        0.25 * _busy(well.timelines[9]), rel=0.1
+    )
 
 
 def test_imbalance_is_more_kernels_of_all_layers_or_of_experts():
     uneven, well = run("healthy", "imbalance:ranks=6:extra=0.5"), run("healthy")
-    counts = [len(one.kernels) - len(other.kernels) for one, other in zip(uneven.timelines, well.timelines, strict=True)]
+    counts = [
+        len(one.kernels) - len(other.kernels) for one, other in zip(uneven.timelines, well.timelines, strict=True)
+    ]
     assert counts == [0] * 6 + [STEPS * 180] + [0] * 9
     means = [_busy(r.timelines[6]) / (r.timelines[6].kernels["stream"] == 7).sum() for r in (uneven, well)]
     assert means[0] == pytest.approx(means[1], rel=0.1)

@@ -36,7 +36,8 @@ def test_what_small_kernels_cost_the_device_is_no_loss_by_their_launches(tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("text", "call", "kind"), [("sync", "cudaStreamSynchronize_v3020", 3), ("sync:device=true", "cudaDeviceSynchronize_v3020", 4)]
+    ("text", "call", "kind"),
+    [("sync", "cudaStreamSynchronize_v3020", 3), ("sync:device=true", "cudaDeviceSynchronize_v3020", 4)],
 )
 def test_needless_waits_after_every_layer(text, call, kind):
     synced, well = run("healthy", text), run("healthy")

@@ -90,7 +90,9 @@ def test_pageable_and_synchronous_copies_stop_the_host():
     lengths = (rows["end"] - rows["start"])[batch]
     assert rows["bytes"][batch] / lengths == pytest.approx(3.0, rel=0.01)
     ends = dict(zip(line.api["correlation"].tolist(), line.api["end"].tolist(), strict=True))
-    assert all(ends[c] > end for c, end in zip(rows["correlation"][batch].tolist(), rows["end"][batch].tolist(), strict=True))
+    assert all(
+        ends[c] > end for c, end in zip(rows["correlation"][batch].tolist(), rows["end"][batch].tolist(), strict=True)
+    )
     # 8 MiB at 3 instead of 25 GB/s
     assert lost_ns("healthy", "pageable-copy:ranks=2") == pytest.approx(STEPS * (8 << 20) * (1 / 3 - 1 / 25), rel=0.1)
     fetching, well = run("healthy", "sync-copy:ranks=2"), run("healthy")
@@ -122,7 +124,13 @@ def test_a_slow_link_is_slow_for_everyone_on_it():
     slow, well = run("tensor-data", "low-bandwidth:ranks=5:direction=link:factor=3"), run("tensor-data")
     for group in slow.groups[1:]:
         took = [
-            np.mean([min(i.ends.values()) - max(i.arrivals.values()) for i in one.collectives if one.groups[i.group] == group])
+            np.mean(
+                [
+                    min(i.ends.values()) - max(i.arrivals.values())
+                    for i in one.collectives
+                    if one.groups[i.group] == group
+                ]
+            )
             for one in (slow, well)
         ]
         assert took[0] / took[1] == pytest.approx(3.0 if 5 in group.ranks else 1.0, rel=0.08)

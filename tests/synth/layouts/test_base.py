@@ -14,7 +14,8 @@ def _step(step=0, **changes):
 
 
 @pytest.mark.parametrize(
-    ("choice", "name"), [("step", "step 7"), ("profiler", "ProfilerStep#7"), ("iteration", "iteration 7"), ("none", "data")]
+    ("choice", "name"),
+    [("step", "step 7"), ("profiler", "ProfilerStep#7"), ("iteration", "iteration 7"), ("none", "data")],
 )
 def test_names_of_steps(choice, name):
     assert next(op.text for op in _step(7, step_names=choice) if isinstance(op, Push)) == name

@@ -68,7 +68,11 @@ def test_stages_their_communicators_and_messages():
     program = PipelineParallel(scenario)
     link = program.number("pipe 0-4")
     ops = {
-        rank: [op for op in program.step(rank, 1, np.random.default_rng(0)) if isinstance(op, Collective) and op.group == link]
+        rank: [
+            op
+            for op in program.step(rank, 1, np.random.default_rng(0))
+            if isinstance(op, Collective) and op.group == link
+        ]
         for rank in (0, 4)
     }
     # three microbatches fill the pipeline and drain it, five exchange
@@ -125,7 +129,8 @@ def test_communicators_and_exchanges_of_experts():
     assert len(exchanges) == 4 * 12
     assert {op.size_bytes for op in exchanges} == {8 << 20}
     parts = {
-        part: sum(len(op.kernels) for op in ops if isinstance(op, Compute) and op.part == part) for part in ("layer", "expert")
+        part: sum(len(op.kernels) for op in ops if isinstance(op, Compute) and op.part == part)
+        for part in ("layer", "expert")
     }
     assert parts == {"layer": 180, "expert": 180}
     run = simulate(SCENARIOS["experts"].override(steps=1, ideal=True))
@@ -145,7 +150,9 @@ def test_grouped_calls_tell_every_peer():
     assert "ncclAlltoAll" not in names
     first = names.index("ncclGroupStart")
     assert names[first : first + 10] == ["ncclGroupStart", *["ncclSend", "ncclRecv"] * 4, "ncclGroupEnd"]
-    peers = [json.loads(line.payloads.texts[p])["Peer rank"] for p in rows["payload"][nccl][first + 1 : first + 9].tolist()]
+    peers = [
+        json.loads(line.payloads.texts[p])["Peer rank"] for p in rows["payload"][nccl][first + 1 : first + 9].tolist()
+    ]
     assert peers == [0, 0, 1, 1, 2, 2, 3, 3]
     assert {one.op for one in run.collectives} == {"AlltoAll", "AllReduce"}
 

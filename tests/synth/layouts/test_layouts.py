@@ -79,7 +79,9 @@ def test_ranges_stand_around_launches_and_only_a_warm_up_is_slower(run):
         assert {p["NCCL communicator ID"] for p in payloads if p} <= hashes
         mine = [one for one in run.collectives if rank in one.launches]
         for one in mine:
-            (around,) = (i for i, (start, end) in enumerate(zip(starts, ends, strict=True)) if start < one.launches[rank] < end)
+            (around,) = (
+                i for i, (start, end) in enumerate(zip(starts, ends, strict=True)) if start < one.launches[rank] < end
+            )
             name = line.names.texts[texts[around]]
             if name == "ncclGroupEnd":
                 assert one.op == "SendRecv"
@@ -114,7 +116,11 @@ def test_the_truth_fits_the_reports(tmp_path, name):
         ("pipeline", {"layers": 2, "buckets": 1}, "layers must be at least 4; 2 was given"),
         ("pipeline", {"tensor_parallel": 2}, "tensor_parallel is only for the layout 'data'; this one is 'pipeline'"),
         ("pipeline", {"microbatches": 0}, "microbatches must be at least 1"),
-        ("experts", {"ranks": 12, "hosts": 1}, "expert_parallel must be 2 or more and divide the 12 ranks; 8 was given"),
+        (
+            "experts",
+            {"ranks": 12, "hosts": 1},
+            "expert_parallel must be 2 or more and divide the 12 ranks; 8 was given",
+        ),
         ("sharded", {"ranks": 1, "hosts": 1}, "'sharded' needs at least 2 ranks"),
         ("bench", {"kernel_names": 221}, "kernel_names must be 0 to 220; 221 was given"),
         ("healthy", {"outlier_share": 1.5}, "outlier_share must be 0 to 1; 1.5 was given"),

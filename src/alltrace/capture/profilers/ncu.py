@@ -19,7 +19,12 @@ _WAITING = (
     "nvshmemi_init",
 )
 _NEVER = re.compile("nccl|nvshmem|rccl", re.IGNORECASE)
-_LOCKSTEP = ("--communicator", "--communicator-tcp-num-peers", "--communicator-tcp-hostname", "--lockstep-kernel-launch")
+_LOCKSTEP = (
+    "--communicator",
+    "--communicator-tcp-num-peers",
+    "--communicator-tcp-hostname",
+    "--lockstep-kernel-launch",
+)
 _WAIT_S = "7200"
 
 
@@ -45,7 +50,9 @@ def check_filter(kernels: str | None, option: str = "--kernels") -> str:
     # A kernel is run several times to measure it. One that waits for other ranks would wait forever from the second
     # time on.
     if not kernels:
-        raise UsageError(f"ncu needs {option} REGEX: without a filter it would replay NCCL's kernels too, which hangs the job")
+        raise UsageError(
+            f"ncu needs {option} REGEX: without a filter it would replay NCCL's kernels too, which hangs the job"
+        )
     try:
         pattern = re.compile(kernels)
     except re.error as error:
@@ -88,7 +95,14 @@ def ncu_command(tool: Tool, report: Path, options: NcuOptions, *, force: bool, p
     # `peers`: how many ranks are chosen; None if it is unknown.
     kernels = check_filter(options.kernels)
     command = [str(tool.path), "--set", options.metric_set, "--kernel-name", f"regex:{kernels}"]
-    command += ["--launch-skip", str(options.launch_skip), "--launch-count", str(options.launch_count), "--target-processes", "all"]
+    command += [
+        "--launch-skip",
+        str(options.launch_skip),
+        "--launch-count",
+        str(options.launch_count),
+        "--target-processes",
+        "all",
+    ]
     command += [] if options.from_start else list(IN_A_WINDOW)
     if options.lockstep is not None:
         command += _lockstep(tool, options.lockstep, peers)
@@ -103,8 +117,18 @@ def _lockstep(tool: Tool, host: str, peers: int | None) -> list[str]:
             f"{tool.label} cannot replay the kernels of several ranks together: it has no option {missing[0]}; leave out --lockstep"
         )
     if peers is None or peers < 2:
-        raise UsageError("--lockstep needs two or more ranks and a launcher that sets their number; choose them with --ranks")
-    return ["--communicator", "tcp", "--communicator-tcp-num-peers", str(peers), "--communicator-tcp-hostname", host, _LOCKSTEP[-1]]
+        raise UsageError(
+            "--lockstep needs two or more ranks and a launcher that sets their number; choose them with --ranks"
+        )
+    return [
+        "--communicator",
+        "tcp",
+        "--communicator-tcp-num-peers",
+        str(peers),
+        "--communicator-tcp-hostname",
+        host,
+        _LOCKSTEP[-1],
+    ]
 
 
 def patience() -> dict[str, str]:

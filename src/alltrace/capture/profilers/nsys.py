@@ -137,7 +137,9 @@ def nsys_command(
 def may_be_left_out(options: NsysOptions, command: Sequence[str], *, node_wide: bool) -> dict[str, tuple[str, ...]]:
     """The options of a command without which there is still a trace, each with the words by which nsys complains of it."""
     words_by_option = {
-        o: words for o, words in _WORDS.items() if getattr(options, o[2:].replace("-", "_")) and (node_wide or o == "--sample")
+        o: words
+        for o, words in _WORDS.items()
+        if getattr(options, o[2:].replace("-", "_")) and (node_wide or o == "--sample")
     }
     if options.trace is None and f"--trace={DEFAULT_TRACE},nccl" in command:
         words_by_option[NCCL_TRACE] = ("nccl", "NCCL")
@@ -154,7 +156,9 @@ def _needed(tool: Tool, what: str, *switches: str) -> str:
 
 
 _NODE_WIDE: dict[str, Callable[[Tool], str]] = {
-    "--gpu-metrics": lambda tool: f"{_needed(tool, 'GPU metrics', '--gpu-metrics-devices', '--gpu-metrics-device')}=all",
+    "--gpu-metrics": lambda tool: (
+        f"{_needed(tool, 'GPU metrics', '--gpu-metrics-devices', '--gpu-metrics-device')}=all"
+    ),
     "--nic-metrics": lambda tool: f"{_needed(tool, 'network adapters', '--nic-metrics')}=true",
     "--efa": lambda tool: f"{_needed(tool, 'EFA adapters', '--enable')}={_efa(tool)}",
 }
@@ -198,7 +202,12 @@ def window_switches(options: NsysOptions) -> list[str]:
     if wanted == "cuda":
         return [*switches, "--capture-range=cudaProfilerApi"]
     # ranges that are named by plain strings count only with this variable
-    return [*switches, "--capture-range=nvtx", f"--nvtx-capture={wanted[5:]}", "--env-var=NSYS_NVTX_PROFILER_REGISTER_ONLY=0"]
+    return [
+        *switches,
+        "--capture-range=nvtx",
+        f"--nvtx-capture={wanted[5:]}",
+        "--env-var=NSYS_NVTX_PROFILER_REGISTER_ONLY=0",
+    ]
 
 
 def _window(tool: Tool, options: NsysOptions) -> list[str]:

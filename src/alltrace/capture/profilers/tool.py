@@ -17,7 +17,11 @@ _VERSION = re.compile(r"(?:Version|version)\s+(\d{4})\.(\d+)\.(\d+)")
 _SWITCH = re.compile(r"(?<![\w-])--?[A-Za-z][A-Za-z0-9-]*")
 _LIMIT_S = 60
 PLACES: dict[str, tuple[str, ...]] = {
-    "nsys": ("/opt/nvidia/nsight-systems*/*/bin", "/opt/nvidia/nsight-systems/*/target-linux-*", "/usr/local/cuda*/bin"),
+    "nsys": (
+        "/opt/nvidia/nsight-systems*/*/bin",
+        "/opt/nvidia/nsight-systems/*/target-linux-*",
+        "/usr/local/cuda*/bin",
+    ),
     "ncu": ("/opt/nvidia/nsight-compute/*", "/usr/local/cuda*/bin"),
 }
 
@@ -53,7 +57,9 @@ def locate(name: str, option: str | None = None) -> Path:
         return Path(program)
     everywhere = [p / name for place in PLACES[name] for p in Path("/").glob(place[1:]) if os.access(p / name, os.X_OK)]
     if not everywhere:
-        raise UsageError(f"{name} was not found on this machine; put it on PATH, or give its path with --{name} or {variable}")
+        raise UsageError(
+            f"{name} was not found on this machine; put it on PATH, or give its path with --{name} or {variable}"
+        )
     return max(everywhere, key=lambda p: [int(n) for n in re.findall(r"\d+", str(p))])
 
 

@@ -26,9 +26,15 @@ def exec_script(request: Request, only_python: Sequence[str] = ()) -> str:
         "--on-error run": request.on_error == "run",
         "fields in --output": bool(re.search(r"[{%]", request.output)),
     }
-    unknown = [*(["capture arm"] if nsys.armed else []), *only_python, *(option for option, needed in further.items() if needed)]
+    unknown = [
+        *(["capture arm"] if nsys.armed else []),
+        *only_python,
+        *(option for option, needed in further.items() if needed),
+    ]
     if unknown:
-        raise UsageError(f"--emit-sh does not know {', '.join(unknown)}; leave it out, or use `alltrace capture exec` itself")
+        raise UsageError(
+            f"--emit-sh does not know {', '.join(unknown)}; leave it out, or use `alltrace capture exec` itself"
+        )
     kernels = ""
     if request.profiler == "ncu":
         kernels = check_filter(request.ncu.kernels)
@@ -36,13 +42,18 @@ def exec_script(request: Request, only_python: Sequence[str] = ()) -> str:
         switches += ["--launch-count", str(request.ncu.launch_count), "--target-processes", "all"]
         switches += [*(() if request.ncu.from_start else IN_A_WINDOW), *request.ncu.extra]
     else:
-        switches = [f"--trace={nsys.trace or DEFAULT_TRACE}", *([] if nsys.sample else ["--sample=none", "--cpuctxsw=none"])]
+        switches = [
+            f"--trace={nsys.trace or DEFAULT_TRACE}",
+            *([] if nsys.sample else ["--sample=none", "--cpuctxsw=none"]),
+        ]
         switches += [f"--mpi-impl={nsys.mpi_impl}"] if nsys.mpi_impl else []
         window = window_switches(nsys)
         switches += [*([] if LEAVES in window else [LEAVES]), *window, *nsys.extra]
     odd = next((s for s in switches if not _WORD.fullmatch(s)), None)
     if odd is not None:
-        raise UsageError(f"--emit-sh cannot write the switch {odd!r}: it takes letters, digits, %q{{VARIABLE}} and _.,:=@/+- only")
+        raise UsageError(
+            f"--emit-sh cannot write the switch {odd!r}: it takes letters, digits, %q{{VARIABLE}} and _.,:=@/+- only"
+        )
     settings = {
         "profiler": request.profiler,
         "kernels": kernels,

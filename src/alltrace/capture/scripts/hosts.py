@@ -62,7 +62,9 @@ def mpi(job: Job, target: str) -> str:
 
 def torchrun(job: Job, target: str) -> str:
     if job.text("workload.kind") == "nccl-tests" or job.text("workload.launch") == "ranks":
-        raise UsageError(f"the target {target} starts ranks with torchrun; for nccl-tests and MPI programs use mpi, slurm or pbs")
+        raise UsageError(
+            f"the target {target} starts ranks with torchrun; for nccl-tests and MPI programs use mpi, slurm or pbs"
+        )
     nodes, port = job.number("job.nodes"), job.number("job.port")
     meeting = [f"--nnodes={nodes}", '--node-rank="$NODE_RANK"', '--master-addr="$MASTER_ADDR"', f"--master-port={port}"]
     return _script(job, target, "torchrun", _torchrun(job, ["--standalone"] if nodes == 1 else meeting))
@@ -132,13 +134,17 @@ def _installation(tool: str) -> str:
 def _check_directives(job: Job, section: str, submitter: str, example: str) -> None:
     for text in job.words(f"{section}.arguments"):
         if not text.startswith("-") or text != one_line(text):
-            raise UsageError(f"{section}.arguments has {text!r}; expected an option of {submitter} on one line, such as {example}")
+            raise UsageError(
+                f"{section}.arguments has {text!r}; expected an option of {submitter} on one line, such as {example}"
+            )
 
 
 def _container(job: Job) -> list[str]:
     image = job.text("slurm.container_image")
     if not image:
-        raise UsageError("slurm-pyxis needs slurm.container_image, such as nvcr.io#nvidia/pytorch:25.06-py3 or /shared/image.sqsh")
+        raise UsageError(
+            "slurm-pyxis needs slurm.container_image, such as nvcr.io#nvidia/pytorch:25.06-py3 or /shared/image.sqsh"
+        )
     mounts = job.words("slurm.container_mounts")
     odd = next((m for m in mounts if ":" not in m or "," in m or m != one_line(m)), None)
     if odd is not None:

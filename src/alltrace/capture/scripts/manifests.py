@@ -44,7 +44,9 @@ def mpijob(job: Job, target: str) -> str:
 def by_torchrun(job: Job, target: str) -> str:
     _check(job, uploaded_by_pods=True)
     if job.text("workload.kind") == "nccl-tests" or job.text("workload.launch") == "ranks":
-        raise UsageError(f"the target {target} starts ranks with torchrun; for nccl-tests and MPI programs use k8s-mpijob")
+        raise UsageError(
+            f"the target {target} starts ranks with torchrun; for nccl-tests and MPI programs use k8s-mpijob"
+        )
     name, port = job.text("job.name"), job.number("job.port")
     sizes = [f"--nnodes={job.number('job.nodes')}", f"--nproc-per-node={job.number('job.ranks_per_node')}"]
     arguments = {
@@ -73,8 +75,12 @@ def values(job: Job, target: str) -> str:
     switches = parts.nsys_switches(job)
     odd = next((s for s in switches if word(s) != s), None)
     if odd is not None:
-        raise UsageError(f"{target} cannot pass on the switch {odd!r}, because it contains blanks or quotes; leave it out")
-    return fill(f"{target}.yaml", {**job.sections(), "switches": " ".join(switches), "pattern": partial(command_pattern, job)})
+        raise UsageError(
+            f"{target} cannot pass on the switch {odd!r}, because it contains blanks or quotes; leave it out"
+        )
+    return fill(
+        f"{target}.yaml", {**job.sections(), "switches": " ".join(switches), "pattern": partial(command_pattern, job)}
+    )
 
 
 def _check(job: Job, *, uploaded_by_pods: bool) -> None:
@@ -87,7 +93,9 @@ def _check(job: Job, *, uploaded_by_pods: bool) -> None:
         raise UsageError(f"kubernetes.mount is {job.text('kubernetes.mount')!r}; expected an absolute path")
     if job.text("kubernetes.inject") != "none":
         if job.text("profiler.kind") != "nsys":
-            raise UsageError("kubernetes.inject profiles only with nsys; set profiler.kind to nsys, or kubernetes.inject to none")
+            raise UsageError(
+                "kubernetes.inject profiles only with nsys; set profiler.kind to nsys, or kubernetes.inject to none"
+            )
         return
     if job.text("kubernetes.claim") or (uploaded_by_pods and job.text("upload.url")):
         return

@@ -17,7 +17,19 @@ from alltrace.trace.errors import UsageError
 
 # in the order of a script
 _IN_SCRIPTS = (
-    *("ranks", "per_node", "cutoff", "profiler", "trace", "sample", "gpu_metrics", "nic_metrics", "efa", "delay", "duration"),
+    *(
+        "ranks",
+        "per_node",
+        "cutoff",
+        "profiler",
+        "trace",
+        "sample",
+        "gpu_metrics",
+        "nic_metrics",
+        "efa",
+        "delay",
+        "duration",
+    ),
     *("capture_range", "steps", "kernels", "metric_set", "launch_skip", "launch_count", "nsys", "ncu", "tmp"),
     *("nccl_log", "profiler_arg"),
 )
@@ -133,12 +145,12 @@ def copy_command(job: Job, name: str) -> str:
 
 
 def title(job: Job, target: str) -> str:
-    what = {"nsys": "Nsight Systems", "ncu": "Nsight Compute", "torch": "the PyTorch profiler"}[job.text("profiler.kind")]
+    what = {"nsys": "Nsight Systems", "ncu": "Nsight Compute", "torch": "the PyTorch profiler"}[
+        job.text("profiler.kind")
+    ]
     ranks = job.text("profiler.ranks") or ("0" if job.text("profiler.kind") == "ncu" else "all")
     nodes, per_node = job.number("job.nodes"), job.number("job.ranks_per_node")
-    places = (
-        f"{nodes} node{'s' if nodes > 1 else ''} with {per_node} rank{'s' if per_node > 1 else ''}{' each' if nodes > 1 else ''}"
-    )
+    places = f"{nodes} node{'s' if nodes > 1 else ''} with {per_node} rank{'s' if per_node > 1 else ''}{' each' if nodes > 1 else ''}"
     return one_line(
         f"{job.text('workload.kind')} on {places}, profiled by {what} (ranks: {ranks}); made by alltrace capture script {target}"
     )
@@ -147,7 +159,10 @@ def title(job: Job, target: str) -> str:
 def nsys_switches(job: Job) -> list[str]:
     # the job's nodes have GPUs, even if this one has none
     nsys = request_of(job, "").nsys._replace(steps_by="cuda")
-    switches = [f"--trace={nsys.trace or DEFAULT_TRACE}", *([] if nsys.sample else ["--sample=none", "--cpuctxsw=none"])]
+    switches = [
+        f"--trace={nsys.trace or DEFAULT_TRACE}",
+        *([] if nsys.sample else ["--sample=none", "--cpuctxsw=none"]),
+    ]
     switches += ["--gpu-metrics-devices=all"] if nsys.gpu_metrics else []
     switches += ["--nic-metrics=true"] if nsys.nic_metrics else []
     switches += ["--enable=efa_metrics"] if nsys.efa else []

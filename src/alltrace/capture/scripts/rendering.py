@@ -59,7 +59,11 @@ def first_set(names: Sequence[str], default: str = "") -> str:
 def meant(texts: Iterable[str]) -> list[str]:
     """A directive for shellcheck if single quotes contain an intended dollar or trailing backslash."""
     literals = [t for t in texts if not isinstance(t, Expression)]
-    codes = [c for c, pattern in (("SC2016", r"[$`]"), ("SC1003", r"\\('|$)")) if any(re.search(pattern, t) for t in literals)]
+    codes = [
+        c
+        for c, pattern in (("SC2016", r"[$`]"), ("SC1003", r"\\('|$)"))
+        if any(re.search(pattern, t) for t in literals)
+    ]
     return [f"# shellcheck disable={','.join(codes)}  # it is meant as it stands"] if codes else []
 
 

@@ -207,7 +207,9 @@ class Job:
             self._values[name] = checked(_BY_NAME[name], value)
         if self.steps is not None and self.steps[1] <= self.steps[0]:
             steps = self.text("profiler.steps")
-            raise UsageError(f"profiler.steps is {steps}, which contains no step; the second number is the step after the last")
+            raise UsageError(
+                f"profiler.steps is {steps}, which contains no step; the second number is the step after the last"
+            )
 
     def value(self, name: str) -> Any:
         return self._values[name]
@@ -272,7 +274,9 @@ def checked(setting: Option, value: Any) -> Any:
         return value
     for key, text in value.items():
         if name == "environment" and not _VARIABLE.fullmatch(key):
-            raise UsageError(f"{name}.{key} is {key!r}; expected the name of a variable: letters, digits and underscores")
+            raise UsageError(
+                f"{name}.{key} is {key!r}; expected the name of a variable: letters, digits and underscores"
+            )
         if isinstance(text, bool) or not isinstance(text, (str, int, float)) or "\0" in str(text):
             raise UsageError(f"{name}.{key} is {text!r}; expected text")
     return {key: str(text) for key, text in value.items()}
@@ -353,6 +357,8 @@ def _toml(value: Any) -> str:
         return "{" + ", ".join(f"{_toml(k)} = {_toml(v)}" for k, v in value.items()) + "}"
     if isinstance(value, str):
         escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-        pieces = (c if c.isprintable() else f"\\u{ord(c):04x}" if ord(c) < 1 << 16 else f"\\U{ord(c):08x}" for c in escaped)
+        pieces = (
+            c if c.isprintable() else f"\\u{ord(c):04x}" if ord(c) < 1 << 16 else f"\\U{ord(c):08x}" for c in escaped
+        )
         return f'"{"".join(pieces)}"'
     return str(value)

@@ -40,6 +40,8 @@ def _as_lines(host: str, findings: list[Finding]) -> str:
 def _as_json(host: str, findings: list[Finding]) -> str:
     import json
 
-    rows = [dict(zip(_COLUMNS, (host, one.state, one.what, one.found, one.fix or None), strict=True)) for one in findings]
+    rows = [
+        dict(zip(_COLUMNS, (host, one.state, one.what, one.found, one.fix or None), strict=True)) for one in findings
+    ]
     columns = [{"name": name, "unit": None} for name in _COLUMNS]
     return json.dumps({"alltrace": 1, "verb": "capture doctor", "columns": columns, "rows": rows, "notes": []}) + "\n"

@@ -44,7 +44,9 @@ def run(args: argparse.Namespace, *, arms: bool = False, rule: str = "") -> int:
         print(exec_script(request, only_python), end="")  # noqa: T201
         return EXIT_DONE
     if not args.program:
-        raise UsageError("capture exec needs a program after a lone --, such as `alltrace capture exec -- python train.py`")
+        raise UsageError(
+            "capture exec needs a program after a lone --, such as `alltrace capture exec -- python train.py`"
+        )
     if args.dry_run:
         return _show(request, args.program, _environment(args))
     try:

@@ -12,7 +12,9 @@ def checked_top(top: list[str] | None) -> tuple[int, str] | None:
     if top is None:
         return None
     if not re.fullmatch(r"[1-9][0-9]{0,2}", top[0]):
-        raise UsageError(f"--top is {top[0]!r}; expected how many kernels, from 1 to 999, and a run, such as --top 5 run")
+        raise UsageError(
+            f"--top is {top[0]!r}; expected how many kernels, from 1 to 999, and a run, such as --top 5 run"
+        )
     return int(top[0]), top[1]
 
 

@@ -29,7 +29,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = f"targets:\n{listed}\n\n{parser.epilog}"
     parser.add_argument("target", nargs="?", metavar="TARGET", help=f"one of {', '.join(t.name for t in TARGETS)}")
     settings = parser.add_argument_group("settings")
-    settings.add_argument("--config", type=Path, metavar="FILE", help="read settings from this job.toml; options override them")
+    settings.add_argument(
+        "--config", type=Path, metavar="FILE", help="read settings from this job.toml; options override them"
+    )
     settings.add_argument(
         "--set",
         dest="assignments",
@@ -40,9 +42,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     for option, setting in _SHORT.items():
         settings.add_argument(f"--{option.replace('_', '-')}", metavar="VALUE", help=f"is {setting}")
-    settings.add_argument("--top", nargs=2, metavar=("N", "RUN"), help="for ncu: the N compute kernels that took longest in RUN")
-    settings.add_argument("--show-config", action="store_true", help="write the settings as a job.toml, each with a description")
-    parser.add_argument("-o", "--output", type=file_or_output, metavar="FILE", help="write to FILE instead of standard output")
+    settings.add_argument(
+        "--top", nargs=2, metavar=("N", "RUN"), help="for ncu: the N compute kernels that took longest in RUN"
+    )
+    settings.add_argument(
+        "--show-config", action="store_true", help="write the settings as a job.toml, each with a description"
+    )
+    parser.add_argument(
+        "-o", "--output", type=file_or_output, metavar="FILE", help="write to FILE instead of standard output"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -84,7 +92,9 @@ def _settings(args: argparse.Namespace) -> dict[str, Any]:
         settings = {**settings, "workload.command": args.program}
         settings.setdefault("workload.kind", "command")
         if settings["workload.kind"] != "command":
-            raise UsageError(f"workload.kind is {settings['workload.kind']}, but a program was given after --; give one of them")
+            raise UsageError(
+                f"workload.kind is {settings['workload.kind']}, but a program was given after --; give one of them"
+            )
     top = checked_top(args.top)
     if top is not None:
         if "profiler.kernels" in settings:

@@ -21,7 +21,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "directories, logs of NCCL and of the training, or folders of them; the originals are not changed",
     )
     parser.add_argument(
-        "-o", "--output", type=place, required=True, metavar="PATH", help="the new file; the new folder for a folder or several"
+        "-o",
+        "--output",
+        type=place,
+        required=True,
+        metavar="PATH",
+        help="the new file; the new folder for a folder or several",
     )
     parser.add_argument(
         "--hide", action="append", default=[], metavar="WORD", help="replace this word too; may be given several times"

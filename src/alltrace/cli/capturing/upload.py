@@ -15,12 +15,16 @@ EXAMPLE = "alltrace capture upload reports/4711 s3://bucket/profiles/4711"
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("places", type=Path, nargs="+", metavar="DIR", help="reports, or folders of files to copy")
     parser.add_argument(
-        "url", metavar="URL", help="the destination, such as s3://bucket/folder, https://host/folder (by PUT) or file:///folder"
+        "url",
+        metavar="URL",
+        help="the destination, such as s3://bucket/folder, https://host/folder (by PUT) or file:///folder",
     )
     parser.add_argument(
         "--scrub", action="store_true", help="copy what `capture scrub` makes of nsys reports, and no other reports"
     )
-    parser.add_argument("--nsys", metavar="PATH", help="the nsys that exports reports for --scrub; default: as for capture exec")
+    parser.add_argument(
+        "--nsys", metavar="PATH", help="the nsys that exports reports for --scrub; default: as for capture exec"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -36,9 +40,15 @@ def run(args: argparse.Namespace) -> int:
     for path, fault in uploaded.faults:
         _say(f"{path}: {fault}")
     there = f", {uploaded.present} were already there" if uploaded.present else ""
-    print(printable(f"{counted(uploaded.copied, 'file')}, {counted(uploaded.size, 'byte')} copied to {uploaded.place}{there}"))  # noqa: T201
+    print(
+        printable(
+            f"{counted(uploaded.copied, 'file')}, {counted(uploaded.size, 'byte')} copied to {uploaded.place}{there}"
+        )
+    )  # noqa: T201
     if not args.scrub:
-        print("reports contain the whole environment of the job, tokens included; share the folder only with people who may see it")  # noqa: T201
+        print(
+            "reports contain the whole environment of the job, tokens included; share the folder only with people who may see it"
+        )  # noqa: T201
     return EXIT_INPUT if uploaded.faults else EXIT_DONE
 
 

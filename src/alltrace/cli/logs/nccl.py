@@ -33,15 +33,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "all logs must come from one host",
     )
     add_pattern_option(group, "with --training-log: ")
-    group.add_argument("--edges", metavar="LIST", help="the boundaries between the histogram's classes, such as 64K,1M,16M")
+    group.add_argument(
+        "--edges", metavar="LIST", help="the boundaries between the histogram's classes, such as 64K,1M,16M"
+    )
     group.add_argument(
         "--preset",
         choices=("four", "powers"),
         help="the classes when --edges is not given: `four` has boundaries at 64K,1M,16M; default: powers of four from 1K",
     )
-    group.add_argument("--time-format", metavar="FORMAT", help="the format of the lines' times, for strptime; default: detected")
+    group.add_argument(
+        "--time-format", metavar="FORMAT", help="the format of the lines' times, for strptime; default: detected"
+    )
     add_rank_option(group)
-    parser.add_argument("--jobs", type=positive, metavar="N", help="the maximum number of processes; default: one per processor")
+    parser.add_argument(
+        "--jobs", type=positive, metavar="N", help="the maximum number of processes; default: one per processor"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -75,7 +81,9 @@ def run(args: argparse.Namespace) -> int:
     each = args.view in NEEDS_CALLS or options.steps is not None
     with log_folder() if each else nullcontext() as folder:
         logs = read_nccl_logs(paths, calls_to=folder, times=stepped, time_format=args.time_format, jobs=args.jobs)
-        logs.step_times = training_log_beside(logs.parts) if step_times is None and options.steps is not None else step_times
+        logs.step_times = (
+            training_log_beside(logs.parts) if step_times is None and options.steps is not None else step_times
+        )
         answer = resolve_name(NCCL_VIEWS[args.view]).answer(logs, options)
         write_answer("logs nccl", with_unread(answer, logs), facts(logs), args)
         # what is mapped from the folder must go before the folder

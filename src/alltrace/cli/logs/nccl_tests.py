@@ -44,6 +44,11 @@ def run(args: argparse.Namespace) -> int:
         )
     ranks = {(f.path, run.number): len(run.ranks) for f in files for run in f.runs}
     hosts = {rank[2] for f in files for run in f.runs for rank in run.ranks}
-    facts = {"ranks": max(ranks.values(), default=0), "hosts": len(hosts), "devices": max(ranks.values(), default=0), "span_ns": 0}
+    facts = {
+        "ranks": max(ranks.values(), default=0),
+        "hosts": len(hosts),
+        "devices": max(ranks.values(), default=0),
+        "span_ns": 0,
+    }
     write_answer("logs nccl-tests", answer(files, args.view, args.peak).with_notes(*read.notes), facts, args)
     return EXIT_DONE

@@ -14,7 +14,10 @@ EXAMPLE = "alltrace logs training train_a.log train_b.log --steps 45:50"
 def configure(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("the question")
     group.add_argument(
-        "--view", choices=("summary", "steps"), default="summary", help="each metric over all steps, or each step; default: summary"
+        "--view",
+        choices=("summary", "steps"),
+        default="summary",
+        help="each metric over all steps, or each step; default: summary",
     )
     add_steps_option(group, "only these steps")
     add_pattern_option(group)

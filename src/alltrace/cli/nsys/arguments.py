@@ -61,7 +61,9 @@ def _switch(command: str, switches: Sequence[Switch], word: str) -> tuple[Switch
     if not word.startswith("--"):
         matches = [s for s in switches if s.short and s.short == word[1]]
         if not matches:
-            raise RefusedError(f"unknown option {word[:2]!r} of {command}; `alltrace {command} --help` lists the options")
+            raise RefusedError(
+                f"unknown option {word[:2]!r} of {command}; `alltrace {command} --help` lists the options"
+            )
         return matches[0], word[2:] or None
     name, equals, value = word[2:].partition("=")
     exact = [s for s in switches if s.name == name]
@@ -69,12 +71,19 @@ def _switch(command: str, switches: Sequence[Switch], word: str) -> tuple[Switch
     if not matches:
         raise RefusedError(f"unknown option '--{name}' of {command}; `alltrace {command} --help` lists the options")
     if len(matches) > 1:
-        raise RefusedError(f"option '--{name}' of {command} is ambiguous; expected one of --{', --'.join(s.name for s in matches)}")
+        raise RefusedError(
+            f"option '--{name}' of {command} is ambiguous; expected one of --{', --'.join(s.name for s in matches)}"
+        )
     return matches[0], value if equals else None
 
 
 def _take(
-    command: str, parsed: Parsed, switch: Switch, value: str | None, following: str | None, waiting: Iterator[tuple[int, str]]
+    command: str,
+    parsed: Parsed,
+    switch: Switch,
+    value: str | None,
+    following: str | None,
+    waiting: Iterator[tuple[int, str]],
 ) -> None:
     """Add an option to the parsed options; takes the next word if that is its value."""
     if switch.kind == "flag":
@@ -105,7 +114,9 @@ def _take(
 
 
 def help_text(command: str, usage: str, about: str, switches: Sequence[Switch]) -> str:
-    shown = [(f"-{s.short}, " if s.short else "") + f"--{s.name}{f' {s.metavar}' if s.metavar else ''}" for s in switches]
+    shown = [
+        (f"-{s.short}, " if s.short else "") + f"--{s.name}{f' {s.metavar}' if s.metavar else ''}" for s in switches
+    ]
     width = max(map(len, shown))
     lines = [f"  {name:<{width}}  {s.help}" for name, s in zip(shown, switches, strict=True)]
     return "\n".join([f"usage: alltrace {command} {usage}", "", about, "", "options:", *lines, ""])

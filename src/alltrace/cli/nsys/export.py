@@ -41,7 +41,11 @@ SWITCHES = (
     Switch("quiet", "q", "truth", "print errors only", "true|false"),
     Switch("separate-strings", "", "value", "for text and JSON, which are not supported", "true|false"),
     Switch(
-        "tables", "", "list", "only these tables: basic regular expressions of whole names, case-insensitive", "PATTERN[,PATTERN]"
+        "tables",
+        "",
+        "list",
+        "only these tables: basic regular expressions of whole names, case-insensitive",
+        "PATTERN[,PATTERN]",
     ),
     Switch("times", "", "list", "for a report: only these times", "[:][START]/[END][:]"),
     Switch("ts-normalize", "", "value", "for a report: times since 1970, UTC", "true|false"),
@@ -61,7 +65,9 @@ def run(arguments: Sequence[str]) -> int:
         return EXIT_DONE
     kind = _kind(parsed)
     if len(parsed.rest) != 1:
-        raise RefusedError(f"{COMMAND} takes one input, a .nsys-rep or an SQLite export, but {len(parsed.rest)} were given")
+        raise RefusedError(
+            f"{COMMAND} takes one input, a .nsys-rep or an SQLite export, but {len(parsed.rest)} were given"
+        )
     source = Path(parsed.rest[0])
     if not source.is_file():
         raise RefusedError(f"{printable(str(source))}: there is no such file; expected a .nsys-rep or an SQLite export")
@@ -69,15 +75,26 @@ def run(arguments: Sequence[str]) -> int:
     if not is_report:
         names = [name for name in _FORWARDED if name in parsed.values or name in parsed.lists]
         if kind == "sqlite" or names:
-            what = f"only the nsys that reads the report supports --{names[0]}" if names else "it is already an SQLite export"
+            what = (
+                f"only the nsys that reads the report supports --{names[0]}"
+                if names
+                else "it is already an SQLite export"
+            )
             raise RefusedError(f"{printable(str(source))} is no .nsys-rep, and {what}; give the report instead")
     default = source.with_suffix("") if source.suffix else source
     place = Path(parsed.values.get("output") or f"{default}{_DEFAULT_ENDINGS[kind]}")
     replace, append = parsed.truths.get("force-overwrite", False), parsed.truths.get("append", False)
-    if place.exists() and not replace and not (append and kind.endswith("dir")) and (not place.is_dir() or any(place.iterdir())):
+    if (
+        place.exists()
+        and not replace
+        and not (append and kind.endswith("dir"))
+        and (not place.is_dir() or any(place.iterdir()))
+    ):
         raise RefusedError(f"{printable(str(place))} exists; --force-overwrite=true replaces it")
     if place.is_dir() != kind.endswith("dir") and place.exists():
-        raise RefusedError(f"{printable(str(place))} is {'a folder' if place.is_dir() else 'a file'}; expected another --output")
+        raise RefusedError(
+            f"{printable(str(place))} is {'a folder' if place.is_dir() else 'a file'}; expected another --output"
+        )
     with tempfile.TemporaryDirectory(prefix=".alltrace-nsys-", dir=_parent(place)) as folder:
         _write(parsed, kind, source, place, Path(folder), is_report=is_report, append=append)
     if not parsed.truths.get("quiet", False):
@@ -118,7 +135,9 @@ def _forwarded(parsed: Parsed) -> list[str]:
     return [*single, *several]
 
 
-def _write(parsed: Parsed, kind: str, source: Path, place: Path, folder: Path, *, is_report: bool, append: bool) -> None:
+def _write(
+    parsed: Parsed, kind: str, source: Path, place: Path, folder: Path, *, is_report: bool, append: bool
+) -> None:
     from alltrace.export.nsys_tables import ENDINGS, NsysTables
     from alltrace.readers.nsys.tool import export_report
 

@@ -29,7 +29,10 @@ FORMATS: Mapping[str, str] = {
 """The formats, each with what it is."""
 _UNIT_ARGUMENTS = (
     (":dur=UNIT, :ts=UNIT, :time=UNIT", "The unit of durations, of times, or of both: ns, us, ms or sec. Default: ns."),
-    (":mem=UNIT, :thru=UNIT, :bytes=UNIT", "The unit of sizes, of rates, or of both: B, KB, KiB, MB, MiB, GB or GiB. Default: MB."),
+    (
+        ":mem=UNIT, :thru=UNIT, :bytes=UNIT",
+        "The unit of sizes, of rates, or of both: B, KB, KiB, MB, MiB, GB or GiB. Default: MB.",
+    ),
     (":noconv", "Times in ns and sizes in bytes."),
 )
 _HEADER, _HEADER_UNIT = (":nohdr", "No header."), (":nohdrunit", "Headers without units.")
@@ -108,7 +111,9 @@ def parse_form(text: str, time: str | None, default: str) -> Form:
         elif equals and (key in META_CATEGORIES or key in SCALES):
             for category in META_CATEGORIES.get(key, (key,)):
                 if value not in SCALES[category]:
-                    raise RefusedError(f"{key} of format {name} is {value!r}; expected one of {', '.join(SCALES[category])}")
+                    raise RefusedError(
+                        f"{key} of format {name} is {value!r}; expected one of {', '.join(SCALES[category])}"
+                    )
                 units[category] = value
         elif equals:
             settings[key] = value
@@ -227,7 +232,9 @@ class _Layout:
             self._widths.append(width if width is not None else wide if most == 0 else min(wide, most))
         shown = [w for w in self._widths if w]
         rule = (
-            "+" + "+".join("-" * (w + 2) for w in shown) + "+\n" if self._boxed else " " + "  ".join("-" * w for w in shown) + "\n"
+            "+" + "+".join("-" * (w + 2) for w in shown) + "+\n"
+            if self._boxed
+            else " " + "  ".join("-" * w for w in shown) + "\n"
         )
         names = self._join(_centred(n, w) for n, w in self._shown(schema.names))
         if self._boxed:
@@ -238,7 +245,9 @@ class _Layout:
 
     def line(self, row: Sequence[str]) -> str:
         cells = zip(row, self._widths, self._right, strict=True)
-        return self._join((c.rjust(w) if r else c.ljust(w)) for c, w, r in ((self._clipped(c, w), w, r) for c, w, r in cells if w))
+        return self._join(
+            (c.rjust(w) if r else c.ljust(w)) for c, w, r in ((self._clipped(c, w), w, r) for c, w, r in cells if w)
+        )
 
     def _shown(self, cells: Sequence[str]) -> Iterator[tuple[str, int]]:
         return ((self._clipped(c, w), w) for c, w in zip(cells, self._widths, strict=True) if w)

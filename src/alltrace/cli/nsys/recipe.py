@@ -94,17 +94,30 @@ def _parser(name: str, recipe: Question) -> argparse.ArgumentParser:
     from alltrace.recipes.reference import description
 
     parser = _Parser(
-        prog=f"nsys recipe {name}", description=description(recipe), formatter_class=argparse.RawDescriptionHelpFormatter
+        prog=f"nsys recipe {name}",
+        description=description(recipe),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "--input", nargs="+", action="extend", metavar="INPUT", help="reports or folders of reports; `folder:n` for its first n"
+        "--input",
+        nargs="+",
+        action="extend",
+        metavar="INPUT",
+        help="reports or folders of reports; `folder:n` for its first n",
     )
-    parser.add_argument("--output", metavar="OUTPUT", help="the folder to create; %%q{ENV}, %%h, %%p, %%n and %%%% are replaced")
+    parser.add_argument(
+        "--output", metavar="OUTPUT", help="the folder to create; %%q{ENV}, %%h, %%p, %%n and %%%% are replaced"
+    )
     parser.add_argument("--force-overwrite", action="store_true", help="write to an existing folder")
-    parser.add_argument("--auto-increment", action="store_true", help="if the folder exists, write to one with a number appended")
+    parser.add_argument(
+        "--auto-increment", action="store_true", help="if the folder exists, write to one with a number appended"
+    )
     parser.add_argument("--csv", action="store_true", help="also write each table as CSV")
     parser.add_argument(
-        "--mode", choices=("unset", "none", "concurrent", "dask-futures"), default="unset", help="how to process the ranks"
+        "--mode",
+        choices=("unset", "none", "concurrent", "dask-futures"),
+        default="unset",
+        help="how to process the ranks",
     )
     parser.add_argument("--export-dir", metavar="DIR", help="accepted; alltrace keeps what it imports in its cache")
     for option in recipe.options:
@@ -120,7 +133,13 @@ def _ask(name: str, recipe: Question, args: argparse.Namespace, *, quiet: bool) 
     question = checked(recipe, {o.name: getattr(args, o.name) for o in recipe.options})
     inputs = _inputs(args.input or ["."])
     address = os.environ.get("DASK_SCHEDULER_ADDRESS")
-    engine = ["--jobs", "1"] if args.mode == "none" else ["--dask", address] if args.mode == "dask-futures" and address else []
+    engine = (
+        ["--jobs", "1"]
+        if args.mode == "none"
+        else ["--dask", address]
+        if args.mode == "dask-futures" and address
+        else []
+    )
     parser = argparse.ArgumentParser()
     add_run_argument(parser)
     opened = open_from(parser.parse_args([*engine, "--", *inputs]))
@@ -156,7 +175,9 @@ def _inputs(texts: Sequence[str]) -> list[str]:
                 stems.setdefault(path.stem, path)
         chosen = [str(stems[stem]) for stem in sorted(stems)][: int(count)]
         if not chosen:
-            raise InputError(folder, found="there is no report in it", expected="files that end with .nsys-rep or .sqlite")
+            raise InputError(
+                folder, found="there is no report in it", expected="files that end with .nsys-rep or .sqlite"
+            )
         inputs += chosen
     return inputs
 
@@ -197,7 +218,9 @@ def _write(name: str, answer: Answer, place: Path, facts: Any, *, csv: bool) -> 
 
     tables = {label: _indexed(label, table) for label, table in answer.all_tables().items()}
     main = tables[answer.name]
-    whole = answer._replace(table=main.table, stream=main.stream, further={n: t for n, t in tables.items() if n != answer.name})
+    whole = answer._replace(
+        table=main.table, stream=main.stream, further={n: t for n, t in tables.items() if n != answer.name}
+    )
     Folder(str(place), ("parquet", "csv") if csv else ("parquet",)).write(name, whole, facts)
 
 
@@ -223,7 +246,9 @@ def _indexed(label: str, table: AnswerTable) -> AnswerTable:
         for f in rows.schema
     ]
     facts = {"index_columns": [index], "column_indexes": [], "columns": described, "pandas_version": "2.0.0"}
-    return table._replace(table=rows.replace_schema_metadata({**(rows.schema.metadata or {}), "pandas": json.dumps(facts)}))
+    return table._replace(
+        table=rows.replace_schema_metadata({**(rows.schema.metadata or {}), "pandas": json.dumps(facts)})
+    )
 
 
 def _word(kind: Any, of_text: str = "unicode") -> str:

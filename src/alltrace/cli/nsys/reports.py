@@ -38,7 +38,11 @@ OTHER_APIS = (
 
 
 def ask_report(
-    run: OpenRun, recipe: Question, options: Mapping[str, OptionValue] | None = None, *, ranks: Sequence[int] | None = None
+    run: OpenRun,
+    recipe: Question,
+    options: Mapping[str, OptionValue] | None = None,
+    *,
+    ranks: Sequence[int] | None = None,
 ) -> Answer:
     """The answer of a report or rule, as a stream if it has many rows."""
     # `recipe`: The report or rule. `options`: Its options that do not have their defaults. `ranks`: The ranks to ask;
@@ -73,7 +77,8 @@ class Reports:
 
         report = cast("Report", find_report(EARLIER_NAMES.get(name, name)))
         arguments = [
-            (f":{option.name.replace('_', '-')}{'' if option.type is bool else '=VALUE'}", option.help) for option in report.options
+            (f":{option.name.replace('_', '-')}{'' if option.type is bool else '=VALUE'}", option.help)
+            for option in report.options
         ]
         return reference(report.name, description(report), arguments, [(cell.title, cell.doc) for cell in report.cells])
 

@@ -70,7 +70,10 @@ class Rules:
             return f"{name} -- {TITLES[name]}\n\nalltrace does not import graphics, and skips this rule.\n"
         rule = cast("Rule", find(name))
         options = (*rule.settings, *(o for o in rule.options if o.name in _TIMES), ROWS._replace(default=_ROWS))
-        arguments = [(f":{o.name}=VALUE", f"{o.help} Default: {o.default}." if o.default is not None else o.help) for o in options]
+        arguments = [
+            (f":{o.name}=VALUE", f"{o.help} Default: {o.default}." if o.default is not None else o.help)
+            for o in options
+        ]
         arguments += [(f":{key}=VALUE", f"Only rows with this {column}.") for key, column in _by(rule).items()]
         columns = [(cell.title, cell.doc) for cell in rule.cells]
         about = f"{TITLES[name]}\n\n{description(rule)}\n\n{rule.advice}"
@@ -114,7 +117,9 @@ def _parsed(
     rule: Rule, arguments: list[str], filters: Mapping[str, OptionValue]
 ) -> tuple[dict[str, OptionValue], int, dict[str, int]]:
     """The options of the recipe, how many rows are shown, and the values that columns must have."""
-    types = {o.name: o.type for o in (*rule.settings, *rule.options) if o.name in {*_TIMES, *(s.name for s in rule.settings)}}
+    types = {
+        o.name: o.type for o in (*rule.settings, *rule.options) if o.name in {*_TIMES, *(s.name for s in rule.settings)}
+    }
     by = _by(rule)
     options: dict[str, OptionValue] = dict(filters)
     rows, wanted = _ROWS, {}

@@ -147,7 +147,10 @@ def run(asker: Asker, arguments: Sequence[str]) -> int:
     if "help-formats" in parsed.values or f"help-{asker.word}s" in parsed.values:
         formats = "help-formats" in parsed.values
         wanted = parsed.values["help-formats" if formats else f"help-{asker.word}s"]
-        print(_help(FORMATS if formats else asker.names(), format_reference if formats else asker.reference, wanted), end="")  # noqa: T201
+        print(
+            _help(FORMATS if formats else asker.names(), format_reference if formats else asker.reference, wanted),
+            end="",
+        )  # noqa: T201
         return EXIT_DONE
     source = _source(command, parsed)
     jobs, warning = _jobs(asker, parsed)
@@ -227,7 +230,12 @@ def _jobs(asker: Asker, parsed: Parsed) -> tuple[list[Job], str]:
         parse_form(form, time, "csv")
     jobs = [Job(s, parse_form(f, time, default_form(p)), p) for s, f, p in zip(specs, forms, chosen, strict=True)]
     many = [word for word, values in (("formats", formats), ("outputs", places)) if len(values) > len(specs)]
-    return jobs, f"WARNING: more {' and '.join(many)} than {asker.word}s were given; the extra ones were not used." if many else ""
+    return (
+        jobs,
+        f"WARNING: more {' and '.join(many)} than {asker.word}s were given; the extra ones were not used."
+        if many
+        else "",
+    )
 
 
 def _filters(parsed: Parsed) -> dict[str, OptionValue]:
@@ -253,7 +261,14 @@ def _filters(parsed: Parsed) -> dict[str, OptionValue]:
 
 
 def _answer(
-    asker: Asker, opened: OpenRun, job: Job, source: Path, filters: Mapping[str, OptionValue], *, quiet: bool, replace: bool
+    asker: Asker,
+    opened: OpenRun,
+    job: Job,
+    source: Path,
+    filters: Mapping[str, OptionValue],
+    *,
+    quiet: bool,
+    replace: bool,
 ) -> None:
     """Compute a report and write its answer; if it cannot be computed, report why and continue with the next."""
     name, colon, arguments = job.spec.partition(":")

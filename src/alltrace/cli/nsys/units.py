@@ -19,13 +19,25 @@ _SIZES = {
     "B": (1, None), "KB": (10**3, 2), "KiB": (1 << 10, 2), "MB": (10**6, 3), "MiB": (1 << 20, 3), "GB": (10**9, 3),
     "GiB": (1 << 30, 3),
 }  # fmt: skip
-SCALES: Mapping[str, Mapping[str, tuple[int, int | None]]] = {"ts": _TIMES, "dur": _TIMES, "mem": _SIZES, "thru": _SIZES}
+SCALES: Mapping[str, Mapping[str, tuple[int, int | None]]] = {
+    "ts": _TIMES,
+    "dur": _TIMES,
+    "mem": _SIZES,
+    "thru": _SIZES,
+}
 """For each category its units: how many of the least one it is, and how many decimals it is shown with; None for all."""
 DEFAULT_UNITS: Mapping[str, str] = {"ts": "ns", "dur": "ns", "mem": "MB", "thru": "MB"}
 META_CATEGORIES: Mapping[str, tuple[str, ...]] = {"time": ("ts", "dur"), "bytes": ("mem", "thru")}
 LEAST_UNITS: Mapping[str, str] = {"ts": "ns", "dur": "ns", "mem": "B", "thru": "B"}
 
-_TIME_UNITS = {"nsec": "ns", "nanoseconds": "ns", "usec": "us", "microseconds": "us", "msec": "ms", "milliseconds": "ms"}
+_TIME_UNITS = {
+    "nsec": "ns",
+    "nanoseconds": "ns",
+    "usec": "us",
+    "microseconds": "us",
+    "msec": "ms",
+    "milliseconds": "ms",
+}
 _CATEGORIES: Mapping[str, str] = {
     "mean_time": "dur", "size": "mem", "bytes": "mem", "throughput": "thru", "share": "ratio", "percent": "ratio",
 }  # fmt: skip

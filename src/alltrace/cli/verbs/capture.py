@@ -17,7 +17,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     verbs = "\n".join(listed(((verb.name, verb.help) for verb in CAPTURE_VERBS), width))
     parser.epilog = f"verbs:\n{verbs}\n\n{parser.epilog}"
     parser.add_argument(
-        "what", metavar="VERB", help=f"one of {', '.join(v.name for v in CAPTURE_VERBS)}; `VERB --help` shows its options"
+        "what",
+        metavar="VERB",
+        help=f"one of {', '.join(v.name for v in CAPTURE_VERBS)}; `VERB --help` shows its options",
     )
     parser.add_argument("rest", nargs=argparse.REMAINDER, metavar="...", help="the verb's arguments")
 

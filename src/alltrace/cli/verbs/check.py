@@ -36,13 +36,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="HISTORY",
         help="a file of `alltrace history`: the run must be within the spread of the job's earlier runs",
     )
-    group.add_argument("--job", metavar="NAME", help="with --against: compare with the runs of this job; default: the job of RUN")
+    group.add_argument(
+        "--job", metavar="NAME", help="with --against: compare with the runs of this job; default: the job of RUN"
+    )
     group.add_argument(
         "--require-history",
         action="store_true",
         help="with --against: fail if there are too few earlier runs to compare with; their limits are skipped otherwise",
     )
-    group.add_argument("--junit", type=Path, metavar="FILE", help="also write a JUnit XML report with a test case per limit")
+    group.add_argument(
+        "--junit", type=Path, metavar="FILE", help="also write a JUnit XML report with a test case per limit"
+    )
     add_answer_options(parser)
 
 
@@ -64,7 +68,11 @@ def run(args: argparse.Namespace) -> int:
     if args.budget is not None:
         limits = read_limits(_budget(args.budget), str(args.budget))
     else:
-        limits = read_limits({"limits": [_STEP_TIME]}, "--baseline") if args.baseline is not None and args.against is None else []
+        limits = (
+            read_limits({"limits": [_STEP_TIME]}, "--baseline")
+            if args.baseline is not None and args.against is None
+            else []
+        )
     if any(limit.scale for limit in limits) and args.baseline is None:
         needing = next(limit for limit in limits if limit.scale)
         raise UsageError(f"{args.budget}: {printable(needing.check)!r} compares with a baseline; give --baseline RUN")
@@ -96,9 +104,13 @@ def _budget(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise InputError(path, found=f"cannot be read ({error.strerror})", advice="check the name and the permissions") from None
+        raise InputError(
+            path, found=f"cannot be read ({error.strerror})", advice="check the name and the permissions"
+        ) from None
     except (ValueError, RecursionError) as error:
-        raise InputError(path, found=f"is not TOML ({error})", advice="see the section on check in docs/cli.md") from None
+        raise InputError(
+            path, found=f"is not TOML ({error})", advice="see the section on check in docs/cli.md"
+        ) from None
 
 
 def _write_junit(rows: Sequence[dict[str, Any]], path: Path) -> None:
@@ -112,7 +124,12 @@ def _write_junit(rows: Sequence[dict[str, Any]], path: Path) -> None:
         return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
 
     counts = {v: str(sum(r["verdict"] == v for r in rows)) for v in ("breached", "unknown", "skipped")}
-    number = {"tests": str(len(rows)), "failures": counts["breached"], "errors": counts["unknown"], "skipped": counts["skipped"]}
+    number = {
+        "tests": str(len(rows)),
+        "failures": counts["breached"],
+        "errors": counts["unknown"],
+        "skipped": counts["skipped"],
+    }
     suite = ET.Element("testsuite", {"name": "alltrace check", **number})
     tags = {"breached": "failure", "unknown": "error", "skipped": "skipped"}
     for row in rows:

@@ -73,7 +73,9 @@ class HangCase(NamedTuple):
 
 
 HANG_CASES: dict[str, HangCase] = {
-    "hang": HangCase("stuck", (9, 14), "Two ranks of a pipeline stop before a collective, and the other 14 wait for them."),
+    "hang": HangCase(
+        "stuck", (9, 14), "Two ranks of a pipeline stop before a collective, and the other 14 wait for them."
+    ),
     "mismatch": HangCase("size", (5,), "One rank enters a collective with another size, and no rank completes it."),
     "dead-rank": HangCase("killed", (7,), "One rank is killed, and leaves no dump; the launcher's log says so."),
 }
@@ -94,7 +96,12 @@ EXAMPLE = "alltrace demo --output demo"
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "-o", "--output", type=place, default=Path("demo"), metavar="DIR", help="the folder for its files; default: demo"
+        "-o",
+        "--output",
+        type=place,
+        default=Path("demo"),
+        metavar="DIR",
+        help="the folder for its files; default: demo",
     )
     parser.add_argument(
         "--case",
@@ -103,7 +110,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="CASE",
         help=f"the fault to simulate: {', '.join((*CASES, *HANG_CASES))}; default: slow-rank",
     )
-    parser.add_argument("--ranks", type=int, default=16, metavar="N", help="number of ranks of the simulated run; default: 16")
+    parser.add_argument(
+        "--ranks", type=int, default=16, metavar="N", help="number of ranks of the simulated run; default: 16"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -136,7 +145,9 @@ def run(args: argparse.Namespace) -> int:
     _show("what the devices ran", f"alltrace kernels {run} --names short --limit 5", kernels, set(), 5)
     page = args.output / "report.html"
     _write_report(opened, page)
-    _say(f"\na page with all of this and more, to open in a browser or to share:  $ alltrace report {run} -o {quote(str(page))}")
+    _say(
+        f"\na page with all of this and more, to open in a browser or to share:  $ alltrace report {run} -o {quote(str(page))}"
+    )
     look = "".join(f"\n  {command.format(run=run)}" for command in (*case.look, *_LOOK))
     _say(f"""
 {case.about}
@@ -155,7 +166,9 @@ def _hang(folder: Path, name: str) -> int:
     from alltrace.synth.hanging_jobs import HangFault, Job, Layout, write_job
 
     case = HANG_CASES[name]
-    _say(f"simulating a job of 16 ranks in {folder}: tensor, data and pipeline parallel; its dumps were written 10 minutes later")
+    _say(
+        f"simulating a job of 16 ranks in {folder}: tensor, data and pipeline parallel; its dumps were written 10 minutes later"
+    )
     truth = write_job(folder, Job(Layout(), HangFault(case.fault, case.ranks, call=2)))
     command = f"alltrace hang {quote(str(folder))}"
     _say(f"\nwho the others wait for:  $ {command}\n")
@@ -188,7 +201,11 @@ def _planted(truth: Truth) -> str:
         if value not in (None, "")
     )
     everybody = len(planted["ranks"]) == len(truth.ranks)
-    who = "all ranks" if everybody else f"rank{'s' if len(planted['ranks']) > 1 else ''} {', '.join(map(str, planted['ranks']))}"
+    who = (
+        "all ranks"
+        if everybody
+        else f"rank{'s' if len(planted['ranks']) > 1 else ''} {', '.join(map(str, planted['ranks']))}"
+    )
     cost = f"; without it the run ends {planted['lost_ns'] / 1e6:.1f} ms earlier" if planted["lost_ns"] else ""
     return f"{planted['kind']} on {who}{f' ({detail})' if detail else ''}{cost}."
 

@@ -23,7 +23,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("the question")
     add_rank_option(group)
     add_step_options(group)
-    group.add_argument("--what", metavar="THINGS", help=f"only these, such as kernel,step; one or more of {', '.join(WHAT)}")
+    group.add_argument(
+        "--what", metavar="THINGS", help=f"only these, such as kernel,step; one or more of {', '.join(WHAT)}"
+    )
     group.add_argument(
         "--merge-numbers",
         action="store_true",
@@ -35,7 +37,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="what replaced what: kernels that one run alone has, under the ranges of both, as a tree",
     )
     group.add_argument(
-        "--alpha", type=float, default=ALPHA, help=f"a difference is significant if its p_value is below this; default: {ALPHA}"
+        "--alpha",
+        type=float,
+        default=ALPHA,
+        help=f"a difference is significant if its p_value is below this; default: {ALPHA}",
     )
     group.add_argument(
         "--threshold",

@@ -11,7 +11,9 @@ EXAMPLE = "alltrace explain exposed-communication"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("term", metavar="TERM", help="a kind of finding, a recipe, a table, or a column of a recipe or table")
+    parser.add_argument(
+        "term", metavar="TERM", help="a kind of finding, a recipe, a table, or a column of a recipe or table"
+    )
     add_answer_options(parser)
 
 

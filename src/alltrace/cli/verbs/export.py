@@ -23,7 +23,11 @@ if TYPE_CHECKING:
 FORMATS = ("paraver", "perfetto", "chrome", "talp", "parquet", "csv", "arrow")
 _MEGABYTE = 1_000_000
 # the formats that know an option
-_ONLY = {"paraver": "ids fold_streams details demangled base_pcf cfgs", "perfetto chrome": "max_mb", "perfetto": "gpu_events"}
+_ONLY = {
+    "paraver": "ids fold_streams details demangled base_pcf cfgs",
+    "perfetto chrome": "max_mb",
+    "perfetto": "gpu_events",
+}
 EXAMPLE = "alltrace export paraver ./reports/ -o out.prv.gz --cfgs"
 
 
@@ -43,7 +47,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_rank_option(which)
     which.add_argument("--only", metavar="TABLES", help="only these tables, such as kernels,copies")
     add_steps_option(which, "from the start of the first of these steps to the end of the last")
-    which.add_argument("--window", metavar="WINDOW", help=f"only this time, with events cut at its borders: {WINDOW_WORDS}")
+    which.add_argument(
+        "--window", metavar="WINDOW", help=f"only this time, with events cut at its borders: {WINDOW_WORDS}"
+    )
     which.add_argument(
         "--range",
         metavar="NAME",
@@ -56,9 +62,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     prv.add_argument("--fold-streams", action="store_true", help="one row for all streams of a device")
     prv.add_argument(
-        "--details", action="store_true", help="also write the geometry and correlation of launches, as nsys2prv always does"
+        "--details",
+        action="store_true",
+        help="also write the geometry and correlation of launches, as nsys2prv always does",
     )
-    prv.add_argument("--demangled", action="store_true", help="show kernel names with template arguments and parameters")
+    prv.add_argument(
+        "--demangled", action="store_true", help="show kernel names with template arguments and parameters"
+    )
     prv.add_argument("--base-pcf", type=Path, metavar="FILE", help="use the values that names have in this .pcf")
     prv.add_argument("--cfgs", action="store_true", help="write a folder of configurations next to the trace")
     viewers = parser.add_argument_group("perfetto and chrome")
@@ -117,7 +127,9 @@ def _check_options(args: argparse.Namespace) -> None:
         odd = next((n for n in names.split() if getattr(args, n) not in (None, False, "extrae")), None)
         if odd is not None and args.what not in formats.split():
             option = f"--{odd.replace('_', '-')}"
-            raise UsageError(f"{option} works with {formats.replace(' ', ' and ')}, and the format is {args.what}; leave it out")
+            raise UsageError(
+                f"{option} works with {formats.replace(' ', ' and ')}, and the format is {args.what}; leave it out"
+            )
 
 
 def _write(args: argparse.Namespace, selection: Selection, aligned: Aligned) -> str:
@@ -143,7 +155,9 @@ def _write(args: argparse.Namespace, selection: Selection, aligned: Aligned) -> 
         from alltrace.export.perfetto import export_by_host, export_perfetto
 
         if args.by_host:
-            written = export_by_host(selection, args.output, aligned=aligned, jobs=args.jobs, gpu_events=args.gpu_events)
+            written = export_by_host(
+                selection, args.output, aligned=aligned, jobs=args.jobs, gpu_events=args.gpu_events
+            )
         else:
             options: dict[str, Any] = {"aligned": aligned, "most_bytes": most, "jobs": args.jobs}
             written = (

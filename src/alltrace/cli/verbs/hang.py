@@ -19,7 +19,9 @@ EXAMPLE = "alltrace hang ./job-4711/"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", type=Path, metavar="FOLDER", help="a folder with what the job left: dumps, logs, stacks")
+    parser.add_argument(
+        "folder", type=Path, metavar="FOLDER", help="a folder with what the job left: dumps, logs, stacks"
+    )
     group = parser.add_argument_group("the question")
     group.add_argument(
         "--at",
@@ -27,7 +29,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="when the dumps were written, as 2026-05-04T12:04:03+00:00 or in seconds since 1970; default: the times of the files",
     )
     group.add_argument("--fail", action="store_true", help="exit with 1 if the job hangs or died")
-    group.add_argument("--share", action="store_true", help="replace hosts, users, paths and addresses, as `capture scrub` does")
+    group.add_argument(
+        "--share", action="store_true", help="replace hosts, users, paths and addresses, as `capture scrub` does"
+    )
     add_answer_options(parser, cards=True)
 
 
@@ -82,7 +86,12 @@ def write_verdict(verb: str, folder: Path, args: argparse.Namespace, at_ns: int 
         width, color = written_width(args)
         emit([cards_text(_cards(answer), args.limit, width, str(folder), color=color)], args.output)
     else:
-        facts = {"ranks": len(evidence.recordings), "hosts": len(set(evidence.hosts.values())), "devices": 0, "span_ns": 0}
+        facts = {
+            "ranks": len(evidence.recordings),
+            "hosts": len(set(evidence.hosts.values())),
+            "devices": 0,
+            "span_ns": 0,
+        }
         write_answer(verb, answer, facts, args)
     hangs = answer.table.column("kind")[0].as_py() != "no-hang"
     return EXIT_BREACH if hangs and getattr(args, "fail", False) else EXIT_DONE

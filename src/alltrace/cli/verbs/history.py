@@ -15,7 +15,9 @@ QUESTIONS = ("run", "host", "finding", "kind")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("runs", nargs="*", metavar="FOLDER", help="run directories, or folders with run directories at any depth")
+    parser.add_argument(
+        "runs", nargs="*", metavar="FOLDER", help="run directories, or folders with run directories at any depth"
+    )
     parser.add_argument(
         "--history",
         type=place,
@@ -34,8 +36,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--job", metavar="NAME", help="only runs of this job")
     group.add_argument("--tag", metavar="TAG", help="only runs with this tag")
     group = parser.add_argument_group("reading runs")
-    group.add_argument("--jobs", type=positive, metavar="N", help="the maximum number of processes; default: one per processor")
-    group.add_argument("--strict", action="store_true", help="exit with 4 if a run cannot be read, instead of leaving it out")
+    group.add_argument(
+        "--jobs", type=positive, metavar="N", help="the maximum number of processes; default: one per processor"
+    )
+    group.add_argument(
+        "--strict", action="store_true", help="exit with 4 if a run cannot be read, instead of leaving it out"
+    )
     add_answer_options(parser, output=("-o", "--output", "--answer"))
 
 
@@ -47,7 +53,9 @@ def run(args: argparse.Namespace) -> int:
     from alltrace.report.history_page import history_page
 
     if args.output is not None and (args.output.suffix in (".db", ".duckdb") or is_database(args.output)):
-        raise UsageError(f"-o names the file of the answer, and {args.output} is a database; write --history {args.output}")
+        raise UsageError(
+            f"-o names the file of the answer, and {args.output} is a database; write --history {args.output}"
+        )
     if not args.runs and args.history is None:
         raise UsageError("history needs runs; give FOLDER, --history HISTORY or both")
     if args.report is not None and args.report.suffix != ".html":

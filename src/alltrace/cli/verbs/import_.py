@@ -30,14 +30,18 @@ EXAMPLE = "alltrace import ./reports/ -o run"
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("reports", nargs="*", metavar="REPORT", help="reports, folders of reports, patterns or URLs")
-    parser.add_argument("-o", "--output", type=place, required=True, metavar="RUN", help="the run directory to create or to finish")
+    parser.add_argument(
+        "-o", "--output", type=place, required=True, metavar="RUN", help="the run directory to create or to finish"
+    )
     how = parser.add_mutually_exclusive_group()
     how.add_argument(
         "--part",
         action="store_true",
         help="REPORT is one of a job's reports; the others are imported into RUN at the same time, on their own nodes",
     )
-    how.add_argument("--finish", action="store_true", help="finish the run from the reports imported with --part; takes no REPORT")
+    how.add_argument(
+        "--finish", action="store_true", help="finish the run from the reports imported with --part; takes no REPORT"
+    )
     parser.add_argument("--only", metavar="TABLES", help="import only these tables, such as kernels,copies")
     for option, text in _LOGS.items():
         parser.add_argument(option, nargs="+", action="extend", default=[], metavar="FILE", help=text)
@@ -50,14 +54,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     group = parser.add_argument_group("name of the run, for `alltrace history`")
     group.add_argument(
-        "--job", metavar="NAME", help="name of the job, the same in all its runs; default: the batch system's name of the job"
+        "--job",
+        metavar="NAME",
+        help="name of the job, the same in all its runs; default: the batch system's name of the job",
     )
     group.add_argument(
         "--revision",
         metavar="REV",
         help="version of the program, such as a git commit; default: the CI job's commit",
     )
-    group.add_argument("--tag", action="append", default=[], metavar="TAG", help="a tag of the run; may be given several times")
+    group.add_argument(
+        "--tag", action="append", default=[], metavar="TAG", help="a tag of the run; may be given several times"
+    )
     add_import_options(parser, last=False)
 
 
@@ -71,7 +79,11 @@ def run(args: argparse.Namespace) -> int:
     from alltrace.trace.cache_dir import default_folder
 
     if args.finish == bool(args.reports):
-        wrong = "--finish uses the reports imported with --part; leave out REPORT" if args.finish else "import needs a REPORT"
+        wrong = (
+            "--finish uses the reports imported with --part; leave out REPORT"
+            if args.finish
+            else "import needs a REPORT"
+        )
         raise UsageError(wrong)
     rules = rules_from(args)
     labels = checked_labels(args.job, args.revision, args.tag)
@@ -136,7 +148,12 @@ def _part(args: argparse.Namespace, rules: KernelRules | None) -> int:
     from alltrace.trace.cache_dir import default_folder
 
     logs = next(
-        (f"--{n.replace('_', '-')}" for n in ("nccl_log", "training_log", "gpu_log", "inspector_log") if getattr(args, n)), None
+        (
+            f"--{n.replace('_', '-')}"
+            for n in ("nccl_log", "training_log", "gpu_log", "inspector_log")
+            if getattr(args, n)
+        ),
+        None,
     )
     logs = logs or next((f"--{n}" for n in ("job", "revision", "tag") if getattr(args, n)), None)
     if logs is not None:

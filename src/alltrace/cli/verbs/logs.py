@@ -10,10 +10,19 @@ from alltrace.trace.errors import UsageError
 
 KINDS: dict[str, tuple[str, str]] = {
     "nccl": ("alltrace.cli.logs.nccl", "logs of NCCL and RCCL: calls, sizes, communicators, transports, mismatches"),
-    "nccl-tests": ("alltrace.cli.logs.nccl_tests", "tables of nccl-tests: bandwidth by size, latency floor, knee, outliers"),
+    "nccl-tests": (
+        "alltrace.cli.logs.nccl_tests",
+        "tables of nccl-tests: bandwidth by size, latency floor, knee, outliers",
+    ),
     "training": ("alltrace.cli.logs.training", "training logs: step time, throughput, memory, slow steps"),
-    "flight-recorder": ("alltrace.cli.logs.flight_recorder", "PyTorch's flight recorder: which ranks are missing where"),
-    "inspector": ("alltrace.cli.logs.inspector", "NCCL Inspector: missing records, bandwidth without waits, who arrives last"),
+    "flight-recorder": (
+        "alltrace.cli.logs.flight_recorder",
+        "PyTorch's flight recorder: which ranks are missing where",
+    ),
+    "inspector": (
+        "alltrace.cli.logs.inspector",
+        "NCCL Inspector: missing records, bandwidth without waits, who arrives last",
+    ),
 }
 EXAMPLE = "alltrace logs nccl nccl.*.log --view mismatches"
 
@@ -28,7 +37,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
             description=f"{text[0].upper()}{text[1:]}.",
             example=its.EXAMPLE,
         )
-        own.add_argument("files", nargs="+", metavar="FILE", help="logs (plain, gzip or zstd), folders of logs, or patterns")
+        own.add_argument(
+            "files", nargs="+", metavar="FILE", help="logs (plain, gzip or zstd), folders of logs, or patterns"
+        )
         its.configure(own)
         add_answer_options(own)
 

@@ -16,7 +16,11 @@ EXAMPLE = "alltrace mcp ./reports/"
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "root", nargs="*", type=Path, metavar="FOLDER", help="folders from which runs may be opened; default: the current one"
+        "root",
+        nargs="*",
+        type=Path,
+        metavar="FOLDER",
+        help="folders from which runs may be opened; default: the current one",
     )
     parser.add_argument(
         "--http",
@@ -44,5 +48,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"--http is {args.http}; expected a port from 0 to {_MOST_PORT}")
     # a client that ends a server on its standard input closes that first
     with ends_in_order() if args.http is not None else nullcontext():
-        serve(roots, cache_dir=args.cache_dir, port=args.http, tell=lambda text: print(text, file=sys.stderr, flush=True))  # noqa: T201
+        serve(
+            roots, cache_dir=args.cache_dir, port=args.http, tell=lambda text: print(text, file=sys.stderr, flush=True)
+        )  # noqa: T201
     return EXIT_DONE

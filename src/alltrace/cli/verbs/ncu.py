@@ -36,7 +36,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--view", choices=tuple(VIEWS), help="default: launches, one row per kernel launch")
-    what.add_argument("--raw", action="store_true", help="the view metrics: every metric of every launch, as in the report")
+    what.add_argument(
+        "--raw", action="store_true", help="the view metrics: every metric of every launch, as in the report"
+    )
     what.add_argument("--compare", action="store_true", help="compare reports with the first of them, launch by launch")
     what.add_argument(
         "--run",
@@ -44,7 +46,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="RUN",
         help="weigh each kernel by its time over all ranks of this run: a run directory or reports; may be given several times",
     )
-    parser.add_argument("--instances", action="store_true", help="for the view metrics: values by address, opcode or unit")
+    parser.add_argument(
+        "--instances", action="store_true", help="for the view metrics: values by address, opcode or unit"
+    )
     parser.add_argument(
         "--metric",
         metavar="GLOB",
@@ -54,8 +58,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--lines", choices=LINES, help="for the view source: what each row is; default: source if available, else sass"
     )
-    parser.add_argument("--sass", action="store_true", help="for the view source: disassemble, with nvdisasm of CUDA 12.8 or later")
-    parser.add_argument("--nvdisasm", metavar="PATH", help="for --sass: the nvdisasm program; default: nvdisasm on PATH")
+    parser.add_argument(
+        "--sass", action="store_true", help="for the view source: disassemble, with nvdisasm of CUDA 12.8 or later"
+    )
+    parser.add_argument(
+        "--nvdisasm", metavar="PATH", help="for --sass: the nvdisasm program; default: nvdisasm on PATH"
+    )
     parser.add_argument(
         "--sources",
         action="append",
@@ -63,9 +71,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="FOLDER",
         help="for the view source: the folder of source files, for reports that do not contain them (`ncu --import-source yes`)",
     )
-    parser.add_argument("--match", choices=MATCHES, help="for --compare: how launches are paired; default: configuration")
     parser.add_argument(
-        "--registers", type=positive, metavar="N", help="for the view occupancy: registers per thread, instead of the launch's own"
+        "--match", choices=MATCHES, help="for --compare: how launches are paired; default: configuration"
+    )
+    parser.add_argument(
+        "--registers",
+        type=positive,
+        metavar="N",
+        help="for the view occupancy: registers per thread, instead of the launch's own",
     )
     parser.add_argument(
         "--shared-memory",
@@ -105,11 +118,21 @@ def _view(args: argparse.Namespace) -> str:
     named = str(args.reports[0]) if str(args.reports[0]) in VIEWS and not args.reports[0].exists() else None
     if named is not None:
         if args.view or args.raw or args.compare or args.run:
-            raise UsageError(f"the view {named} was given together with --view, --raw, --compare or --run; give one of them")
+            raise UsageError(
+                f"the view {named} was given together with --view, --raw, --compare or --run; give one of them"
+            )
         del args.reports[0]
         if not args.reports:
             raise UsageError(f"ncu {named} needs a report, such as `alltrace ncu {named} gemm.ncu-rep`")
-    view = "metrics" if args.raw else "compare" if args.compare else "weigh" if args.run else named or args.view or "launches"
+    view = (
+        "metrics"
+        if args.raw
+        else "compare"
+        if args.compare
+        else "weigh"
+        if args.run
+        else named or args.view or "launches"
+    )
     if args.instances:
         if view not in ("metrics", "instances"):
             raise UsageError(f"--instances is for the view metrics, not {view}")
@@ -126,7 +149,9 @@ def _check(view: str, args: argparse.Namespace) -> None:
         if getattr(args, option) and view != "occupancy":
             raise UsageError(f"--{option.replace('_', '-')} is for the view occupancy, not {view}")
     if args.table is not None and view not in ("compare", "weigh", "source"):
-        raise UsageError("--table works with --compare, --run and the view source, which have several tables; leave it out")
+        raise UsageError(
+            "--table works with --compare, --run and the view source, which have several tables; leave it out"
+        )
     if args.metric and view not in ("metrics", "instances", "compare"):
         raise UsageError(f"--metric is for the view metrics and --compare, not {view}")
     for option in ("lines", "sass", "sources"):
@@ -162,7 +187,9 @@ def _answer(view: str, reports: list[list[Profiled]], notes: list[str], args: ar
         from alltrace.recipes.ncu import source
 
         return source.answer(every, notes, args.lines, source_texts(args.sources) if args.sources else None)
-    answer: Answer = resolve_name(VIEWS[view]).answer(every, notes, *([args.metric] if view in ("metrics", "instances") else []))
+    answer: Answer = resolve_name(VIEWS[view]).answer(
+        every, notes, *([args.metric] if view in ("metrics", "instances") else [])
+    )
     return answer
 
 

@@ -19,7 +19,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="NAMES",
         help="the recipes to include, such as breakdown,overlap; default: those that the findings rest on, then usual ones",
     )
-    parser.add_argument("-o", "--output", type=place, required=True, metavar="FILE", help="the notebook (.ipynb) to write")
+    parser.add_argument(
+        "-o", "--output", type=place, required=True, metavar="FILE", help="the notebook (.ipynb) to write"
+    )
 
 
 def run(args: argparse.Namespace) -> int:

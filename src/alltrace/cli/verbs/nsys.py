@@ -12,7 +12,9 @@ EXAMPLE = "alltrace nsys stats --report cuda_gpu_kern_sum,cuda_api_sum --format 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command; everything after it is read as nsys reads it."""
     parser.add_argument(
-        "command", choices=("stats", "analyze", "recipe", "export"), help="NVIDIA's command; `COMMAND --help` shows its options"
+        "command",
+        choices=("stats", "analyze", "recipe", "export"),
+        help="NVIDIA's command; `COMMAND --help` shows its options",
     )
     parser.add_argument("rest", nargs=argparse.REMAINDER, metavar="ARGUMENTS", help="as for NVIDIA's command")
 

@@ -14,14 +14,18 @@ EXAMPLE = "alltrace recipe breakdown ./reports/ --span run"
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The name; everything after it goes to the recipe's own parser."""
-    parser.add_argument("--list", action="store_true", help="list all recipes by what they are about, with what each answers")
+    parser.add_argument(
+        "--list", action="store_true", help="list all recipes by what they are about, with what each answers"
+    )
     parser.add_argument(
         "name",
         nargs="?",
         metavar="NAME",
         help="the recipe, several such as kernels,steps, or `all` of them; `NAME --help` shows its options",
     )
-    parser.add_argument("rest", nargs=argparse.REMAINDER, metavar="RUN [options]", help="the run and the recipe's options")
+    parser.add_argument(
+        "rest", nargs=argparse.REMAINDER, metavar="RUN [options]", help="the run and the recipe's options"
+    )
 
 
 def run(args: argparse.Namespace) -> int:

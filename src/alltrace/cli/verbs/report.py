@@ -18,7 +18,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("the question")
     add_rank_option(group)
     add_step_options(group)
-    group.add_argument("--baseline", metavar="RUN", help="another run, or its reports: the report begins with what differs from it")
+    group.add_argument(
+        "--baseline", metavar="RUN", help="another run, or its reports: the report begins with what differs from it"
+    )
     group = parser.add_argument_group("the report")
     group.add_argument(
         "-o",
@@ -79,7 +81,9 @@ def _page(text: str) -> str:
     except ValueError:
         parts = urlsplit("")
     if parts.scheme not in ("http", "https") or not parts.netloc:
-        raise ArgumentTypeError(f"{printable(text)!r} is not an address of a page; expected one such as http://127.0.0.1:8765/")
+        raise ArgumentTypeError(
+            f"{printable(text)!r} is not an address of a page; expected one such as http://127.0.0.1:8765/"
+        )
     return f"{parts.scheme}://{parts.netloc}{parts.path or '/'}"
 
 
@@ -96,7 +100,9 @@ def _writer(args: argparse.Namespace):  # type: ignore[no-untyped-def]
     if args.format == "html":
         check_plotly()
     about = {} if args.page is None else {"page": args.page}
-    return lambda report: emit([to_html(report, **about) if args.format == "html" else to_markdown(report)], args.output)
+    return lambda report: emit(
+        [to_html(report, **about) if args.format == "html" else to_markdown(report)], args.output
+    )
 
 
 def _progress(title: str) -> None:

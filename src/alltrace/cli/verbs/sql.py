@@ -12,7 +12,9 @@ EXAMPLE = 'alltrace sql ./reports/ "select rank, count(*) from kernels group by 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     add_run_argument(parser)
-    parser.add_argument("query", metavar="QUERY", help="a query in DuckDB's SQL dialect; docs/tables.md lists tables and columns")
+    parser.add_argument(
+        "query", metavar="QUERY", help="a query in DuckDB's SQL dialect; docs/tables.md lists tables and columns"
+    )
     add_answer_options(parser)
 
 

@@ -15,8 +15,12 @@ EXAMPLE = "alltrace stats cuda_gpu_kern_sum ./reports/ --format csv"
 def configure(parser: argparse.ArgumentParser) -> None:
     """The report's name; everything after it goes to the report's own parser."""
     parser.add_argument("--list", action="store_true", help="list all reports, with what each shows")
-    parser.add_argument("name", nargs="?", metavar="NAME[:flag][:option=value]", help="the report; `NAME --help` shows its options")
-    parser.add_argument("rest", nargs=argparse.REMAINDER, metavar="RUN [options]", help="the run and the report's options")
+    parser.add_argument(
+        "name", nargs="?", metavar="NAME[:flag][:option=value]", help="the report; `NAME --help` shows its options"
+    )
+    parser.add_argument(
+        "rest", nargs=argparse.REMAINDER, metavar="RUN [options]", help="the run and the report's options"
+    )
 
 
 def run(args: argparse.Namespace) -> int:

@@ -25,7 +25,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default="sqlite",
         help="format of the reports; default: sqlite",
     )
-    parser.add_argument("--logs", action="store_true", help="also write the job's logs: an NCCL log per rank, and the training log")
+    parser.add_argument(
+        "--logs", action="store_true", help="also write the job's logs: an NCCL log per rank, and the training log"
+    )
     for name in _NUMBERS:
         parser.add_argument(
             f"--{name}", type=int, metavar="N", help=f"set the number of {name}" if name != "seed" else "another seed"

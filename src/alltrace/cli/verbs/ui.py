@@ -36,7 +36,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "its runs",
     )
     group = parser.add_argument_group("the server")
-    group.add_argument("--port", type=_port, default=0, metavar="N", help="the port to listen on; default: any free port")
+    group.add_argument(
+        "--port", type=_port, default=0, metavar="N", help="the port to listen on; default: any free port"
+    )
     group.add_argument(
         "--host",
         default="127.0.0.1",
@@ -102,4 +104,6 @@ def _tell(address: str) -> None:
     print(address, flush=True)  # noqa: T201
     port = urlsplit(address).port
     tunnel = f"ssh -L {port}:127.0.0.1:{port} {socket.gethostname()}"
-    print(f"From another machine: {tunnel}, then open the same address there. Ctrl-C stops the server.", file=sys.stderr)  # noqa: T201
+    print(
+        f"From another machine: {tunnel}, then open the same address there. Ctrl-C stops the server.", file=sys.stderr
+    )  # noqa: T201

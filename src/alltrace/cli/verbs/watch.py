@@ -34,14 +34,24 @@ _PUSH_S = 15.0
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", type=Path, metavar="JOBDIR", help="the folder in which step_report(record=JOBDIR) writes")
+    parser.add_argument(
+        "folder", type=Path, metavar="JOBDIR", help="the folder in which step_report(record=JOBDIR) writes"
+    )
     group = parser.add_argument_group("what to do")
-    group.add_argument("--rules", type=Path, metavar="FILE", help="alerts: a TOML file of rules, each with a command or a webhook")
-    group.add_argument("--reports", type=Path, metavar="DIR", help="the reports' folder of `capture arm -o DIR`; default: JOBDIR")
+    group.add_argument(
+        "--rules", type=Path, metavar="FILE", help="alerts: a TOML file of rules, each with a command or a webhook"
+    )
+    group.add_argument(
+        "--reports", type=Path, metavar="DIR", help="the reports' folder of `capture arm -o DIR`; default: JOBDIR"
+    )
     group.add_argument("--port", type=int, metavar="N", help="serve /metrics in the format of OpenMetrics on this port")
-    group.add_argument("--host", default="127.0.0.1", metavar="ADDRESS", help="the address to serve on; default: 127.0.0.1")
+    group.add_argument(
+        "--host", default="127.0.0.1", metavar="ADDRESS", help="the address to serve on; default: 127.0.0.1"
+    )
     group.add_argument("--otlp", metavar="URL", help="send the metrics to this collector of OTLP by HTTP, every 15 s")
-    group.add_argument("--every", type=float, default=0.5, metavar="S", help="how often to look, in seconds; default: 0.5")
+    group.add_argument(
+        "--every", type=float, default=0.5, metavar="S", help="how often to look, in seconds; default: 0.5"
+    )
     group.add_argument("--once", action="store_true", help="print the state once, and end")
 
 
@@ -87,7 +97,9 @@ def run(args: argparse.Namespace) -> int:
                 except OSError as error:
                     say(f"--otlp {args.otlp}: {error}")
             if sys.stdout.isatty():
-                print("\033[H\033[2J" + screen(page(state), list(lines), *shutil.get_terminal_size()), end="", flush=True)  # noqa: T201
+                print(
+                    "\033[H\033[2J" + screen(page(state), list(lines), *shutil.get_terminal_size()), end="", flush=True
+                )  # noqa: T201
             time.sleep(args.every)
     except KeyboardInterrupt:  # how it is stopped
         return EXIT_DONE
@@ -112,7 +124,9 @@ def page(state: State) -> list[str]:
     if not state.ranks:
         return ["no rank has written a record of steps yet"]
     of = f" of {state.world}" if state.world else ""
-    shares = ", ".join(f"{phase} {100 * share:.1f} %" for phase, share in sorted(state.shares.items(), key=lambda item: -item[1]))
+    shares = ", ".join(
+        f"{phase} {100 * share:.1f} %" for phase, share in sorted(state.shares.items(), key=lambda item: -item[1])
+    )
     lines = [
         f"job {printable(state.job)}: {state.ranks}{of} ranks, step {state.step}, {state.step_s * 1000:.1f} ms a step",
         f"phases: {printable(shares)}",
@@ -141,7 +155,8 @@ def page(state: State) -> list[str]:
 def screen(state: list[str], happened: list[str], columns: int, rows: int) -> str:
     """As much of the state, and of what happened last, as a terminal of this size holds."""
     above, below = (
-        [part for line in lines for part in textwrap.wrap(line, columns, subsequent_indent="  ")] for lines in (state, happened)
+        [part for line in lines for part in textwrap.wrap(line, columns, subsequent_indent="  ")]
+        for lines in (state, happened)
     )
     room = rows - len(above) - 2
     return "\n".join([*above[: rows - 1], *(["", *below[-room:]] if room > 0 else [])])
@@ -154,7 +169,9 @@ def _write_verdict(folder: Path) -> str:
     try:
         answer = verdict_of(folder)
         part = folder / f".{_HANG}"
-        part.write_text(json.dumps({"verdict": answer.verdict, "rows": answer.table.to_pylist()}, indent=1), encoding="utf-8")
+        part.write_text(
+            json.dumps({"verdict": answer.verdict, "rows": answer.table.to_pylist()}, indent=1), encoding="utf-8"
+        )
         part.replace(folder / _HANG)
     except (AlltraceError, OSError) as error:
         return str(error)

@@ -136,10 +136,16 @@ def views_of(events: Iterable[EventType], written: Collection[int] | None = None
                 continue
             views.append((view, types))
     for view, words in _OF_METRICS:
-        types = {label: kind for label, kind in sorted(numbers.items()) if label.startswith("GPU ") and words in label.lower()}
+        types = {
+            label: kind
+            for label, kind in sorted(numbers.items())
+            if label.startswith("GPU ") and words in label.lower()
+        }
         if types:
             views.append((replace(view, labels=tuple(types)), types))
-    for number, (label, kind) in enumerate((n, t) for n, t in sorted(numbers.items()) if n.startswith(("GPU ", "NIC "))):
+    for number, (label, kind) in enumerate(
+        (n, t) for n, t in sorted(numbers.items()) if n.startswith(("GPU ", "NIC "))
+    ):
         # the number keeps names apart that differ in other letters alone
         name = f"{number + 1:03}_{_UNSAFE.sub('_', label.lower()).strip('_')[:_LONGEST_NAME]}"
         views.append((View("hwcounters", name, f"{label}.", (label,), units="Value", title=label), {label: kind}))

@@ -186,7 +186,11 @@ class _Records:
         if not mine.any():
             return
         # threads the header lacks are a fault already; here a number for each suffices
-        threads = self._get(lines, owner[mine], 2) << 40 | self._get(lines, owner[mine], 3) << 20 | self._get(lines, owner[mine], 4)
+        threads = (
+            self._get(lines, owner[mine], 2) << 40
+            | self._get(lines, owner[mine], 3) << 20
+            | self._get(lines, owner[mine], 4)
+        )
         keys, which = np.unique(np.stack((threads, types[mine])), axis=1, return_inverse=True)
         sums = np.bincount(which.reshape(-1), weights=np.where(values[mine] != 0, 1.0, -1.0), minlength=keys.shape[1])
         for (thread, kind), change in zip(keys.T.tolist(), sums.astype(np.int64).tolist(), strict=True):
@@ -196,6 +200,8 @@ class _Records:
         for (thread, kind), left in sorted(self._open.items()):
             if left:
                 where = f"{thread >> 40}.{(thread >> 20) & 0xFFFFF}.{thread & 0xFFFFF}"
-                self._report.add(f"thread {where}, type {kind}: {abs(left)} {'begins' if left > 0 else 'ends'} too many")
+                self._report.add(
+                    f"thread {where}, type {kind}: {abs(left)} {'begins' if left > 0 else 'ends'} too many"
+                )
         for kind in sorted(self._types - labelled) if labelled is not None else ():
             self._report.add(f"type {kind} has no label")

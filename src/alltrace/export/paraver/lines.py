@@ -85,7 +85,9 @@ class Lines:
         self._steps.append(len(self._kinds))
         self._variants.append(variant)
         if len(self._variants) > _MOST_SHAPES:
-            raise UsageError(f"the trace would have more than {_MOST_SHAPES:,} kinds of lines, of different types; give --only")
+            raise UsageError(
+                f"the trace would have more than {_MOST_SHAPES:,} kinds of lines, of different types; give --only"
+            )
         self._longest = max(self._longest, size)
         return self._shapes.setdefault((variant, form), len(self._shapes))
 

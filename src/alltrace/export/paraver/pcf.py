@@ -32,10 +32,18 @@ def pcf_text(events: Iterable[ev.EventType], profile: ev.Profile) -> str:
     lines += ["", "", "STATES_COLOR"]
     lines += [f"{n:<4} {{{r},{g},{b}}}" for n, (_, (r, g, b)) in sorted(ev.STATES.items())]
     for event in events:
-        lines += ["", "", "EVENT_TYPE", *(f"0    {n}    {profile.label(label)}" for n, label in sorted(event.types.items()))]
+        lines += [
+            "",
+            "",
+            "EVENT_TYPE",
+            *(f"0    {n}    {profile.label(label)}" for n, label in sorted(event.types.items())),
+        ]
         if event.values:
             of = next(iter(event.types.values()))
-            lines += ["VALUES", *(f"{n:<6} {profile.value_label(of, label)}" for n, label in sorted(event.values.items()))]
+            lines += [
+                "VALUES",
+                *(f"{n:<6} {profile.value_label(of, label)}" for n, label in sorted(event.values.items())),
+            ]
         if event.precision:
             lines.append(f"PRECISION {event.precision}")
     return "\n".join([*lines, ""])

@@ -155,7 +155,13 @@ class RecordWriter:
         self.counts["states"] += len(starts)
 
     def communications(
-        self, senders: Int64, sent: tuple[Int64, Int64], receivers: Int64, received: tuple[Int64, Int64], sizes: Any, tags: Any
+        self,
+        senders: Int64,
+        sent: tuple[Int64, Int64],
+        receivers: Int64,
+        received: tuple[Int64, Int64],
+        sizes: Any,
+        tags: Any,
     ) -> None:
         """Add n communications; `sent` and `received` are logical and physical times, sizes and tags one number or n."""
         (issued, moved), (arrived, finished) = sent, received

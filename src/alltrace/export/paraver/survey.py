@@ -43,7 +43,9 @@ class Values:
 class Survey:
     """The names in a selection."""
 
-    def __init__(self, selection: Selection, profile: Profile, *, demangled: bool, details: bool, base: Path | None) -> None:
+    def __init__(
+        self, selection: Selection, profile: Profile, *, demangled: bool, details: bool, base: Path | None
+    ) -> None:
         self._selection = selection
         self._known = {t: e for e in (ev.read_pcf(base) if base else ()) for t in e.types}
         self.events: list[EventType] = []  # the content of the .pcf
@@ -69,7 +71,9 @@ class Survey:
         self._plain(profile, details)
         self._operations()
         # from ids of metrics of GPUs to their index; `nic` for network adapters
-        self.metrics: Values = self._metrics("gpu_metrics", profile.metrics, "GPU", ev.PRECISION if profile.exact else 0)
+        self.metrics: Values = self._metrics(
+            "gpu_metrics", profile.metrics, "GPU", ev.PRECISION if profile.exact else 0
+        )
         self.nic: Values = self._metrics("nic_metrics", ev.NIC_METRICS, "NIC", ev.PRECISION if profile.exact else 0)
         # the last end, ns from the zero of the selection
         self.end_ns: int = max(1, selection.end_ns - selection.zero_ns)
@@ -94,7 +98,9 @@ class Survey:
         texts = self._selection.run.texts(pa.array(ids, pa.int64())).to_pylist()
         return [ev.label_of(_VERSION.sub("", t) if strip and t else t) for t in texts]
 
-    def _number(self, types: dict[int, str], names: list[str], fixed: Mapping[str, int] | None, first: int) -> dict[str, int]:
+    def _number(
+        self, types: dict[int, str], names: list[str], fixed: Mapping[str, int] | None, first: int
+    ) -> dict[str, int]:
         value_of = dict(fixed or {})
         for number in types:
             if number in self._known:
@@ -121,12 +127,17 @@ class Survey:
 
     def _ranges(self, profile: Profile, ids: Int64) -> None:
         domains = self._ids("ranges", "domain")
-        texts = [n if d != UNKNOWN else ev.DEFAULT_DOMAIN for d, n in zip(domains.tolist(), self._labels(domains), strict=True)]
+        texts = [
+            n if d != UNKNOWN else ev.DEFAULT_DOMAIN
+            for d, n in zip(domains.tolist(), self._labels(domains), strict=True)
+        ]
         ordered = sorted(set(texts), key=lambda n: (not profile.default_first or n != ev.DEFAULT_DOMAIN, n))
         place = {n: p for p, n in enumerate(ordered)}
         self.domains: Values = Values(domains, np.array([place[t] for t in texts], np.int64))
         apart = [n for n in ordered if profile.nccl_ranges is not None and n == ev.NCCL_DOMAIN]
-        number = {n: profile.ranges + profile.range_step * p for p, n in enumerate(n for n in ordered if n not in apart)}
+        number = {
+            n: profile.ranges + profile.range_step * p for p, n in enumerate(n for n in ordered if n not in apart)
+        }
         number |= dict.fromkeys(apart, profile.nccl_ranges or 0)
         self.range_types: list[int] = [number[n] for n in ordered]
         names = self._labels(ids)
@@ -139,7 +150,9 @@ class Survey:
         shown = {v: n for n, v in values.items()}
         places, mine = self._used_in_domains()
         for p, (kind, label) in enumerate(types.items()):
-            self.events.append(ev.EventType({kind: label}, {0: ev.OUTSIDE, **{v: shown[v] for v in mine[places == p].tolist()}}))
+            self.events.append(
+                ev.EventType({kind: label}, {0: ev.OUTSIDE, **{v: shown[v] for v in mine[places == p].tolist()}})
+            )
         self.events.append(ev.EventType(other, {0: ev.OUTSIDE, **shown}))
         self.events.append(ev.EventType({ev.DEPTH + p: f"NVTX depth {n}" for n, p in place.items()}))
 
@@ -158,7 +171,9 @@ class Survey:
         self.events.append(ev.EventType({ev.MEMORY_BYTES: "CUDA memory transfer size (bytes)"}))
         self.events.append(ev.EventType({ev.LENGTH: "Length of what begins and overlaps (ns)"}))
         self._graphs(profile)
-        self.events.append(ev.EventType({ev.MPI_SENT: "MPI send size (bytes)", ev.MPI_RECEIVED: "MPI receive size (bytes)"}))
+        self.events.append(
+            ev.EventType({ev.MPI_SENT: "MPI send size (bytes)", ev.MPI_RECEIVED: "MPI receive size (bytes)"})
+        )
         if details:
             self.events.append(ev.EventType({n: f"Kernel {label}" for n, (_, label) in ev.GEOMETRY.items()}))
             self.events.append(ev.EventType({ev.CORRELATION: "Correlation id"}))
@@ -168,14 +183,20 @@ class Survey:
         names = ["CUDA graph" if n == UNKNOWN else f"Graph Exec {n}" for n in ids.tolist()]
         values = self._number({profile.graph: ""}, names, None, 1)
         self.values["graphs"] = Values(ids, np.array([values[n] for n in names], np.int64))
-        self.events.append(ev.EventType({profile.graph: "CUDA graph"}, {0: ev.END, **{v: n for n, v in values.items()}}))
+        self.events.append(
+            ev.EventType({profile.graph: "CUDA graph"}, {0: ev.END, **{v: n for n, v in values.items()}})
+        )
         self.events.append(ev.EventType({ev.GRAPH_ID: "CUDA graph id", ev.GRAPH_EXEC: "CUDA graph executable id"}))
 
     def _operations(self) -> None:
         ids = self._ids("collectives", "op")
         self._name_values("collectives", ids, {ev.NCCL_OP: "NCCL operation"})
         if len(ids):
-            sizes = {ev.NCCL_BYTES: "NCCL size (bytes)", ev.NCCL_COUNT: "NCCL elements", ev.NCCL_SEQUENCE: "NCCL sequence number"}
+            sizes = {
+                ev.NCCL_BYTES: "NCCL size (bytes)",
+                ev.NCCL_COUNT: "NCCL elements",
+                ev.NCCL_SEQUENCE: "NCCL sequence number",
+            }
             self.events.append(ev.EventType(sizes))
 
     def _metrics(self, table: str, first: int, what: str, precision: int) -> Values:

@@ -205,13 +205,20 @@ class Task:
         return numbers(rows, "process"), numbers(rows, "correlation")
 
     def _waits(self) -> None:
-        for batch in self._selection.batches(self._tracks.rank, "syncs", ["device", "stream", "process", "correlation"]):
+        for batch in self._selection.batches(
+            self._tracks.rank, "syncs", ["device", "stream", "process", "correlation"]
+        ):
             streams = self._tracks.of_streams(numbers(batch, "device"), numbers(batch, "stream"))
             self._joined.waits(*self._call(batch), np.where(numbers(batch, "stream") == UNKNOWN, -1, streams))
 
     def _join(self) -> None:
         """Communications from the calls to what they launched: sent when the call starts, gone when it ends; also queries waits."""
-        for (logical, gone, callers, arrives, tracks, sizes, tags), (starts, ends, owners, streams) in self._joined.pairs():
+        for (logical, gone, callers, arrives, tracks, sizes, tags), (
+            starts,
+            ends,
+            owners,
+            streams,
+        ) in self._joined.pairs():
             physical = np.maximum(np.minimum(gone, arrives), logical)
             sent, received = (logical, physical), (arrives, arrives)
             self._writer.communications(self._of(callers), sent, self._of(tracks), received, sizes, tags)
@@ -230,7 +237,13 @@ class Task:
             self._host_intervals(part, ev.CALL, calls.values[places], states[places], more)
 
     def _host_intervals(
-        self, part: Intervals, types: Any, values: Int64, states: Int64 | None, more: Any = (), kinds: Int64 | None = None
+        self,
+        part: Intervals,
+        types: Any,
+        values: Int64,
+        states: Int64 | None,
+        more: Any = (),
+        kinds: Int64 | None = None,
     ) -> None:
         tracks, starts, ends = part.tracks, part.starts, part.ends
         if not np.all(starts[1:] > starts[:-1]):  # of intervals that start together the outer one begins first
@@ -252,7 +265,9 @@ class Task:
             unique, inverse = np.unique(ids, return_inverse=True)
             names = [t or "" for t in self._selection.run.texts(pa.array(unique)).to_pylist()]
             pairs, which = np.unique(np.stack((inverse, codes)), axis=1, return_inverse=True)
-            states = np.array([state_of_mpi(names[n], kinds[k]) for n, k in pairs.T.tolist()], np.int64)[which.reshape(-1)]
+            states = np.array([state_of_mpi(names[n], kinds[k]) for n, k in pairs.T.tolist()], np.int64)[
+                which.reshape(-1)
+            ]
             types = [_MPI_TYPES.get(k, ev.MPI_REST) for k in kinds]
             grouped = np.array([t == ev.MPI_COLLECTIVE for t in types])[codes]
             values = self._survey.values["mpi"].of(ids)
@@ -296,14 +311,18 @@ class Task:
         for batch in self._selection.batches(self._tracks.rank, "marks", ["time", "thread", "name"]):
             tracks = self._tracks.of_threads(numbers(batch, "thread"))
             times = numbers(batch, "time") - self._selection.zero_ns
-            self._writer.points(self._of(tracks), times, ev.MARK, self._survey.values["ranges"].of(numbers(batch, "name")))
+            self._writer.points(
+                self._of(tracks), times, ev.MARK, self._survey.values["ranges"].of(numbers(batch, "name"))
+            )
 
     def _collectives(self) -> None:
         columns = ["start", "end", "device", "stream", "op", "bytes", "count", "sequence"]
         for batch in self._selection.batches(self._tracks.rank, "collectives", columns):
             starts, ends = numbers(batch, "start"), numbers(batch, "end")
             tracks = self._tracks.of_streams(numbers(batch, "device"), numbers(batch, "stream"))
-            on_device = batch.column("device").is_valid().to_numpy() & batch.column("end").is_valid().to_numpy() & (tracks >= 0)
+            on_device = (
+                batch.column("device").is_valid().to_numpy() & batch.column("end").is_valid().to_numpy() & (tracks >= 0)
+            )
             rows = np.flatnonzero(on_device)
             zero = self._selection.zero_ns
             payload = ((ev.NCCL_BYTES, "bytes"), (ev.NCCL_COUNT, "count"), (ev.NCCL_SEQUENCE, "sequence"))
@@ -340,7 +359,9 @@ class Task:
         for batch in self._selection.batches(self._tracks.rank, "nic_metrics", ["start", "metric", "value"]):
             tracks = self._tracks.of_metered(np.full(batch.num_rows, UNKNOWN, np.int64))
             starts = numbers(batch, "start") - zero
-            self._samples(tracks, starts, self._survey.nic.of(numbers(batch, "metric")), batch.column("value").to_numpy())
+            self._samples(
+                tracks, starts, self._survey.nic.of(numbers(batch, "metric")), batch.column("value").to_numpy()
+            )
 
     def _samples(self, tracks: Int64, times: Int64, types: Int64, values: Any) -> None:
         values = values.astype(np.float64) * (10**ev.PRECISION if self._profile.exact else 1)
@@ -351,9 +372,13 @@ class Task:
 
     def _write_states(self) -> None:
         background = [ev.RUNNING] * len(self._tracks.threads) + [ev.IDLE] * len(self._tracks.streams)
-        for (tracks, starts, ends, states), (streams, gone, until, owners) in self._states.sweep(background, self._survey.end_ns):
+        for (tracks, starts, ends, states), (streams, gone, until, owners) in self._states.sweep(
+            background, self._survey.end_ns
+        ):
             self._writer.states(self._of(tracks), starts, ends, states, STATES)
-            self._writer.communications(self._of(streams), (gone, gone), self._of(owners), (until, until), 0, ev.TAG_WAIT)
+            self._writer.communications(
+                self._of(streams), (gone, gone), self._of(owners), (until, until), 0, ev.TAG_WAIT
+            )
 
 
 def _changes(blocks: Iterable[tuple[Int64, ...]]) -> Iterator[tuple[Int64, Int64, Int64, Int64]]:

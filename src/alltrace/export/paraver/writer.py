@@ -115,7 +115,9 @@ def _about(selection: Selection) -> str:
     from alltrace import __version__
 
     lines = [f"{ev.ABOUT}{__version__}: {printable(str(selection.run.path.name))}"]
-    lines += [ev.TASK.format(task=n, rank=r.rank, pid=r.pids[0] if r.pids else n) for n, r in enumerate(selection.ranks, 1)]
+    lines += [
+        ev.TASK.format(task=n, rank=r.rank, pid=r.pids[0] if r.pids else n) for n, r in enumerate(selection.ranks, 1)
+    ]
     lines += [
         f"# clock of {printable(c.host)}: offset {c.offset_ns} ns, drift {c.drift_ppm:.6g} ppm, evidence {c.evidence}"
         for c in selection.run.manifest.clocks
@@ -131,7 +133,9 @@ def _communications(writer: RecordWriter, messages: list[tuple[bool, Ends]]) -> 
         return
     sent, received = sends.starts[at], receives.ends[to]
     tags = np.where(sends.keys[3][at] == UNKNOWN, ev.TAG_NCCL, sends.keys[3][at])
-    writer.communications(sends.objects[at], (sent, sent), receives.objects[to], (received, received), sends.sizes[at], tags)
+    writer.communications(
+        sends.objects[at], (sent, sent), receives.objects[to], (received, received), sends.sizes[at], tags
+    )
 
 
 def _messages(selection: Selection, writer: RecordWriter, objects: list[Int64], tracks: list[Tracks]) -> None:
@@ -240,14 +244,20 @@ class _Resources:
 
     def row_text(self) -> str:
         threads = [label for n, t in enumerate(self.tracks, 1) for label in _thread_labels(t, n)]
-        cpus = [f"{label_of(h)}.{label_of(g)}" for h, gpus in zip(self.hosts, self.gpus, strict=True) for g in self._cpus(gpus)]
+        cpus = [
+            f"{label_of(h)}.{label_of(g)}"
+            for h, gpus in zip(self.hosts, self.gpus, strict=True)
+            for g in self._cpus(gpus)
+        ]
         levels = {
             "CPU": cpus,
             "NODE": [label_of(h) for h in self.hosts],
             "TASK": [f"rank {t.rank.rank}" for t in self.tracks],
             "THREAD": threads,
         }
-        return "\n".join(f"LEVEL {level} SIZE {len(labels)}\n" + "\n".join(labels) + "\n" for level, labels in levels.items())
+        return "\n".join(
+            f"LEVEL {level} SIZE {len(labels)}\n" + "\n".join(labels) + "\n" for level, labels in levels.items()
+        )
 
     @staticmethod
     def _cpus(gpus: tuple[str, ...]) -> tuple[str, ...]:

@@ -101,7 +101,9 @@ def _facts(path: Path, about: dict[str, Any]) -> Facts:
         first.append(len(tracks))
         processes.append(_process(number, rank))
     own_tables = {
-        n: pa.Table.from_pylist(rows, schema=TABLES[n].arrow_schema()) for n, rows in dictionaries.items() if n != "names"
+        n: pa.Table.from_pylist(rows, schema=TABLES[n].arrow_schema())
+        for n, rows in dictionaries.items()
+        if n != "names"
     }
     pids = np.array([rank["pid"] for rank in ranks], np.int64)
     order = np.argsort(pids)
@@ -113,7 +115,9 @@ def _facts(path: Path, about: dict[str, Any]) -> Facts:
     )  # fmt: skip
     tables, rows, streams = np.array(tracks, np.int64).reshape(-1, 3).T
     joined = np.array([bool(rank["collectives"]) for rank in ranks])
-    return Facts(pids[order], order, np.array(first, np.int64), tables, rows, streams, joined, own_tables, names, report)
+    return Facts(
+        pids[order], order, np.array(first, np.int64), tables, rows, streams, joined, own_tables, names, report
+    )
 
 
 def _process(number: int, rank: dict[str, Any]) -> ReportProcess:
@@ -186,7 +190,9 @@ class _Parsed(Pass):
         timed = (phase > 0) & (block["ts"] != NOTHING) & ((phase == 2) | (block["dur"] != NOTHING))
         rows = np.flatnonzero(timed & np.isin(block["pid"], facts.pids) & (block["tid"] > 0))
         rank = facts.order[np.searchsorted(facts.pids, block["pid"][rows])]
-        rows, rank = (values[block["tid"][rows] <= facts.first[rank + 1] - facts.first[rank]] for values in (rows, rank))
+        rows, rank = (
+            values[block["tid"][rows] <= facts.first[rank + 1] - facts.first[rank]] for values in (rows, rank)
+        )
         events = _Slices(Picked(block, rows), rank, facts.first[rank] + block["tid"][rows] - 1)
         tables = facts.tables[events.tracks]
         whole_ = phase[rows] == 1
@@ -215,7 +221,9 @@ class _Parsed(Pass):
         if table == "kernels":
             columns |= {"short_name": names, "name": pc.coalesce(columns["name"], names)}
         elif table == "copies":
-            columns["kind"] = self._words(events["name"], lambda text: None if text == "copy" else text.removeprefix("memcpy "))
+            columns["kind"] = self._words(
+                events["name"], lambda text: None if text == "copy" else text.removeprefix("memcpy ")
+            )
         elif table not in ("graphs", "collectives"):
             columns["name"] = names
         if table == "api":
@@ -251,7 +259,9 @@ class _Parsed(Pass):
 
     def dictionaries(self) -> dict[str, Any]:
         names = self._names.table()
-        own = pa.table({"id": pa.array(self._facts.names, pa.int64()), "value": pa.array(self._facts.names.values(), pa.string())})
+        own = pa.table(
+            {"id": pa.array(self._facts.names, pa.int64()), "value": pa.array(self._facts.names.values(), pa.string())}
+        )
         fresh = own.filter(pc.invert(pc.is_in(own.column("id"), names.column("id"))))
         return {**self._facts.dictionaries, "names": pa.concat_tables([names, fresh])}
 

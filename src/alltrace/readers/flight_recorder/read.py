@@ -261,7 +261,9 @@ def _entry(raw: dict[str, Any], rank: int) -> Entry:
         peer=_whole(sent["peer"]) if sent else None,
         created_ns=_time(raw.get("time_created_ns")),
         duration_us=1000.0 * float(milliseconds) if isinstance(milliseconds, (int, float)) else None,
-        frame="" if top is None else f"{_text(top.get('filename'))}:{_text(top.get('line'))} {_text(top.get('name'))}"[:300],
+        frame=""
+        if top is None
+        else f"{_text(top.get('filename'))}:{_text(top.get('line'))} {_text(top.get('name'))}"[:300],
         retired=bool(raw.get("retired")),
         description=_text(group[1]) if isinstance(group, (list, tuple)) and len(group) > 1 else "",
         collectives_before=_whole(raw.get("collective_seq_id", -1)) if p2p else -1,
@@ -287,7 +289,11 @@ def _whole(value: Any) -> int:
 
 def _shape_text(sizes: Any) -> str:
     """The shapes as JSON, as much of them as is shown."""
-    if type(sizes) is list and len(sizes) <= _FEW and all(type(shape) is list and len(shape) <= _FEW for shape in sizes):
+    if (
+        type(sizes) is list
+        and len(sizes) <= _FEW
+        and all(type(shape) is list and len(shape) <= _FEW for shape in sizes)
+    ):
         text = str(sizes)
         if _NUMBERS.fullmatch(text):
             return text

@@ -23,7 +23,9 @@ _SECOND_NS = 1_000_000_000
 _LAST_NS = 7_258_118_400 * _SECOND_NS  # the year 2200
 
 _UUID = re.compile(r"(?:GPU|MIG)-[0-9a-f][0-9a-f/-]{3,79}", re.IGNORECASE | re.ASCII)
-_BUS = re.compile(r"(?:(?P<domain>[0-9a-f]{1,8}):)?(?P<place>[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f])", re.IGNORECASE | re.ASCII)
+_BUS = re.compile(
+    r"(?:(?P<domain>[0-9a-f]{1,8}):)?(?P<place>[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f])", re.IGNORECASE | re.ASCII
+)
 
 
 class Gpu(NamedTuple):

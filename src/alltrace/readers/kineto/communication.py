@@ -49,7 +49,11 @@ class HostCommunication:
         return int(operation is not None and operation not in _MESSAGES)
 
     def batch(
-        self, entities: Entities, zero_ns: int, group_of: Callable[[str], Any], type_of: Callable[[str], tuple[str, int] | None]
+        self,
+        entities: Entities,
+        zero_ns: int,
+        group_of: Callable[[str], Any],
+        type_of: Callable[[str], tuple[str, int] | None],
     ) -> Any:
         """The rows, or None; `group_of`: the only group of a backend, `type_of`: a type's standard name and bytes."""
         if not self._calls:
@@ -218,9 +222,13 @@ class Communication:
         Sends and receives that a program groups launch nothing themselves: what they ask for goes with the next kernel of the kind
         that their thread launches, one for each process group in the order in which the calls name them.
         """
-        alone = np.flatnonzero((call < 0) & (launch >= 0) & (self._names.classes("paired", _pairs, kernels["name"]) == 1))
+        alone = np.flatnonzero(
+            (call < 0) & (launch >= 0) & (self._names.classes("paired", _pairs, kernels["name"]) == 1)
+        )
         message = np.isin(np.arange(len(calls["ts"])), call, invert=True)
-        message &= self._names.classes("message", lambda t: int(_operation(t) in ("Send", "Recv")), calls["collective"]) == 1
+        message &= (
+            self._names.classes("message", lambda t: int(_operation(t) in ("Send", "Recv")), calls["collective"]) == 1
+        )
         found: dict[int, list[int]] = {}
         for thread in np.unique(launches["tid"][launch[alone]]).tolist():
             mine = alone[launches["tid"][launch[alone]] == thread]
@@ -231,7 +239,11 @@ class Communication:
             for first in np.unique(behind[behind < len(mine)]).tolist():
                 together = asked[behind == first].tolist()
                 groups = list(dict.fromkeys(calls["group"][together].tolist()))
-                after = [k for k in range(first, min(first + len(groups), len(mine))) if k == first or not (behind == k).any()]
+                after = [
+                    k
+                    for k in range(first, min(first + len(groups), len(mine)))
+                    if k == first or not (behind == k).any()
+                ]
                 if len(after) == len(groups):
                     for kernel, group in zip(mine[after].tolist(), groups, strict=True):
                         found[kernel] = [c for c in together if calls["group"][c] == group]
@@ -246,9 +258,13 @@ class Communication:
             pair: self._group(*pair)
             for pair in {*zip(*(kernels[f].tolist() for f in ("group", "members", "group_size")), strict=True)}
         }
-        same: dict[_Group | None, _Group | None] = {}  # one object for each group: to compare thousands of members takes long
+        same: dict[
+            _Group | None, _Group | None
+        ] = {}  # one object for each group: to compare thousands of members takes long
         groups = {pair: same.setdefault(group, group) for pair, group in groups.items()}
-        of_kernel = [groups[p] for p in zip(*(kernels[f].tolist() for f in ("group", "members", "group_size")), strict=True)]
+        of_kernel = [
+            groups[p] for p in zip(*(kernels[f].tolist() for f in ("group", "members", "group_size")), strict=True)
+        ]
         of_library = self._names.classes("library", _of_library, kernels["name"]) == 1
         of_kernel = _by_stream(of_kernel, kernels["stream"].tolist(), of_library.tolist())
         op = [self._op(c, n) for c, n in zip(kernels["collective"].tolist(), kernels["name"].tolist(), strict=True)]
@@ -278,7 +294,10 @@ class Communication:
             "bytes": whole(np.where(sized, counts * width, NOTHING)),
             "count": whole(np.where(counts >= 0, counts, NOTHING)),
             "datatype": self._added([t[0] if t else None for t in types]),
-            "peer": [place(g, p) if two else None for g, p, two in zip(of_kernel, peer.tolist(), paired.tolist(), strict=True)],
+            "peer": [
+                place(g, p) if two else None
+                for g, p, two in zip(of_kernel, peer.tolist(), paired.tolist(), strict=True)
+            ],
             "root": [place(g, r) for g, r in zip(of_kernel, kernels["root"].tolist(), strict=True)],
             "group_rank": [place(g, self._own_rank()) for g in of_kernel],
             "group_size": [g.size if g else None for g in of_kernel],
@@ -395,7 +414,12 @@ def _enclosing(launches: Any, launch: Any, calls: Any) -> Any:
         moments = launches["ts"][at]
         last = np.searchsorted(calls["ts"][mine], moments, side="right") - 1
         row = mine[np.maximum(last, 0)]
-        inside = (last >= 0) & (moments < calls["ts"][row] + calls["dur"][row]) & (launches["tid"][at] == thread) & (launch >= 0)
+        inside = (
+            (last >= 0)
+            & (moments < calls["ts"][row] + calls["dur"][row])
+            & (launches["tid"][at] == thread)
+            & (launch >= 0)
+        )
         rows = np.where(inside, row, rows)
     return rows
 
@@ -412,7 +436,10 @@ def _by_stream(groups: list[_Group | None], streams: list[int], of_library: list
         if group is not None:
             of_stream.setdefault(stream, {})[id(group)] = group
     only = {stream: next(iter(own.values())) for stream, own in of_stream.items() if len(own) == 1}
-    return [group or (only.get(stream) if own else None) for group, stream, own in zip(groups, streams, of_library, strict=True)]
+    return [
+        group or (only.get(stream) if own else None)
+        for group, stream, own in zip(groups, streams, of_library, strict=True)
+    ]
 
 
 def _ranks(listed: Any) -> tuple[int, ...]:

@@ -57,7 +57,8 @@ class Entities:
         """Rows of `threads`, null if the events name none, or are of no process (the profiler's own have -1)."""
         missing = (tids == NOTHING) | (pids == NOTHING) | (pids < 0)
         return pa.array(
-            _rows(self._threads, self.free_threads, np.where(missing, 0, tids), missing), mask=missing if missing.any() else None
+            _rows(self._threads, self.free_threads, np.where(missing, 0, tids), missing),
+            mask=missing if missing.any() else None,
         )
 
     def note_names(self, block: Block, known: Names) -> None:
@@ -84,8 +85,12 @@ class Entities:
         threads = []
         for tid, row in self._threads.items():
             label = self._thread_names.get((self._pid, tid))
-            threads.append({"thread": row, "process": self._process, "tid": tid, "name": known.add(label) if label else None})
-        devices = [_device(row, ordinal, self._properties.get(ordinal, {}), known) for ordinal, row in self._devices.items()]
+            threads.append(
+                {"thread": row, "process": self._process, "tid": tid, "name": known.add(label) if label else None}
+            )
+        devices = [
+            _device(row, ordinal, self._properties.get(ordinal, {}), known) for ordinal, row in self._devices.items()
+        ]
         tables = {"processes": [process], "threads": threads, "devices": devices}
         return {name: pa.Table.from_pylist(rows, schema=TABLES[name].arrow_schema()) for name, rows in tables.items()}
 

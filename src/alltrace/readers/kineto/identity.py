@@ -20,7 +20,18 @@ from alltrace.readers.kineto.text import PIECE, Text
 from alltrace.trace.errors import InputError, printable
 
 EXPECTED = "a PyTorch profiler trace (Kineto)"
-TABLES = ("kernels", "copies", "api", "syncs", "ranges", "frames", "collectives", "allocations", "kernel_counters", "overheads")
+TABLES = (
+    "kernels",
+    "copies",
+    "api",
+    "syncs",
+    "ranges",
+    "frames",
+    "collectives",
+    "allocations",
+    "kernel_counters",
+    "overheads",
+)
 """The canonical tables that a trace can fill."""
 
 OF_CAPTURE = ("api", "ranges", "frames")
@@ -34,7 +45,9 @@ _ALL_RANKS = ("0", "default_pg")  # names of the group that the program starts w
 _SECOND_NS = 10**9
 _DAY_NS = 86_400 * 10**9
 _EPOCH_NS = 10**18  # times above it, which is 2001, count from 1970
-_LATEST_NS = 1 << 62  # the year 2116; later values are not times, and the difference of two of them would not fit 64 bits
+_LATEST_NS = (
+    1 << 62
+)  # the year 2116; later values are not times, and the difference of two of them would not fit 64 bits
 _FEWEST_OF_A_PROCESS = 10
 _LABELS_SHOWN = 4
 _PROCESS_BEHIND = re.compile(r"[-_ ]*(\d{1,18})$")
@@ -78,7 +91,9 @@ class Facts:
     @property
     def launching(self) -> list[int]:
         """The processes with more than a few events on the host."""
-        return [pid for pid, count in self.pids.items() if (pid > 0 or pid <= IDENTITIES) and count >= _FEWEST_OF_A_PROCESS]
+        return [
+            pid for pid, count in self.pids.items() if (pid > 0 or pid <= IDENTITIES) and count >= _FEWEST_OF_A_PROCESS
+        ]
 
     @property
     def first_time_ns(self) -> int | None:
@@ -113,7 +128,11 @@ class Process(NamedTuple):
     @property
     def rank(self) -> int | None:
         """The rank that its label states by its number."""
-        return int(self.label[len(_RANK) :]) if self.label.startswith(_RANK) and self.label[len(_RANK) :].isdecimal() else None
+        return (
+            int(self.label[len(_RANK) :])
+            if self.label.startswith(_RANK) and self.label[len(_RANK) :].isdecimal()
+            else None
+        )
 
 
 class _Bytes(Text):
@@ -210,7 +229,9 @@ def _take(facts: Facts, reader: Scanner, *, first: bool) -> None:
         stated = block["rank"][known.classes("all", lambda text: int(text in _ALL_RANKS), block["group"]) == 1]
         facts.group_ranks.update(stated[stated >= 0].tolist())
         times = block["ts"][(block["ts"] != NOTHING) & (role != categories.OTHER)]
-        times = times[times > 0] if (times > 0).any() else times  # events that lost their time have 0, or 0 less the base
+        times = (
+            times[times > 0] if (times > 0).any() else times
+        )  # events that lost their time have 0, or 0 less the base
         if len(times):
             most = len(times) * 99 // 100
             last_ns = int(np.partition(times, most)[most])
@@ -232,7 +253,9 @@ def _note_labels(facts: Facts, block: Block, known: Names) -> None:
     pids = block["pid"]
     with_label = (block["label"] != NOTHING) & (block["name"] != NOTHING)
     labelled = (block[f][with_label].tolist() for f in ("name", "pid", "label"))
-    called = {pid: known.text(label) for name, pid, label in zip(*labelled, strict=True) if known.text(name) == "process_name"}
+    called = {
+        pid: known.text(label) for name, pid, label in zip(*labelled, strict=True) if known.text(name) == "process_name"
+    }
     for pid in np.unique(pids[(pids <= IDENTITIES) & (pids != NOTHING)]).tolist():
         text = known.text(IDENTITIES - pid)
         behind = _PROCESS_BEHIND.search(text)
@@ -260,7 +283,10 @@ def processes_of(path: Path, facts: Facts) -> list[Process]:
         return [Process("", pid, (), ordinal, any(facts.roles[r] for r in categories.ON_GPU))]
     if working <= facts.labels.keys():
         labels = {facts.labels[pid] for pid in working}
-        return [_labelled(facts, label) for label in sorted(labels, key=lambda label: [int(n) for n in re.findall(r"\d+", label)])]
+        return [
+            _labelled(facts, label)
+            for label in sorted(labels, key=lambda label: [int(n) for n in re.findall(r"\d+", label)])
+        ]
     named = sorted(set(facts.labels.values())) or [
         f"process {facts.called.get(pid, pid)}" for pid in sorted(facts.launching, key=abs)
     ]
@@ -288,10 +314,14 @@ def report_of(path: Path, facts: Facts) -> Report:
     base = facts.number("baseTimeNanoseconds")
     warnings = []
     if not facts.whole:
-        warnings.append(ReportWarning("the trace is cut short: the complete part was read, the rest is missing", TABLES))
+        warnings.append(
+            ReportWarning("the trace is cut short: the complete part was read, the rest is missing", TABLES)
+        )
     if base is None and 0 < facts.zero_ns < _EPOCH_NS:
         warnings.append(
-            ReportWarning("the trace has no baseTimeNanoseconds: its times are on the machine's own clock, not absolute")
+            ReportWarning(
+                "the trace has no baseTimeNanoseconds: its times are on the machine's own clock, not absolute"
+            )
         )
     absolute = base is not None or facts.zero_ns >= _EPOCH_NS
     utc_ns = (base or 0) + facts.zero_ns

@@ -168,7 +168,11 @@ class _Process:
                 yield table, record_batch(table, self._owned(dict(zip(batch.schema.names, batch.columns, strict=True))))
 
     def _owned(self, columns: dict[str, Any]) -> dict[str, Any]:
-        return {**columns, "process": np.full(len(columns["process"]), self._number, np.int32)} if self._number else columns
+        return (
+            {**columns, "process": np.full(len(columns["process"]), self._number, np.int32)}
+            if self._number
+            else columns
+        )
 
 
 class Parsed(Pass):
@@ -192,11 +196,17 @@ class Parsed(Pass):
             tables = [one.tables for one in self._processes]
             self._unknown: dict[str, list[int]] = {}
             for category, counts in (item for one in tables for item in one.unknown.items()):
-                self._unknown[category] = [a + b for a, b in zip(self._unknown.get(category, (0, 0)), counts, strict=True)]
+                self._unknown[category] = [
+                    a + b for a, b in zip(self._unknown.get(category, (0, 0)), counts, strict=True)
+                ]
             self._left_out = {
-                "events left out because their start or duration is missing, 0 or not a number": sum(t.timeless for t in tables),
+                "events left out because their start or duration is missing, 0 or not a number": sum(
+                    t.timeless for t in tables
+                ),
                 "events left out because they begin and do not end (`ph` is B)": sum(t.begun for t in tables),
-                "events that name a group of size 0; its size is that of its list of ranks": sum(t.memberless for t in tables),
+                "events that name a group of size 0; its size is that of its list of ranks": sum(
+                    t.memberless for t in tables
+                ),
             }
             if not scanner.scan.whole and not scanner.array_closed:
                 self._broken = max(0, self._broken - 1)  # the last event of a trace that is cut short
@@ -228,12 +238,22 @@ class Parsed(Pass):
             **self._left_out,
         }
         warnings += [ReportWarning(text, TABLES, count) for text, count in left_out.items() if count]
-        for category, (work, left) in heapq.nlargest(_MOST_CATEGORIES, self._unknown.items(), key=lambda item: sum(item[1])):
-            of = f"events of the unknown category `{printable(category)[:80]}`" if category else "events without a category"
+        for category, (work, left) in heapq.nlargest(
+            _MOST_CATEGORIES, self._unknown.items(), key=lambda item: sum(item[1])
+        ):
+            of = (
+                f"events of the unknown category `{printable(category)[:80]}`"
+                if category
+                else "events without a category"
+            )
             if work:
-                warnings.append(ReportWarning(f"{of}, read as kernels because they have a device and a stream", TABLES, work))
+                warnings.append(
+                    ReportWarning(f"{of}, read as kernels because they have a device and a stream", TABLES, work)
+                )
             if left:
-                warnings.append(ReportWarning(f"{of}, left out because they have no device and no stream", TABLES, left))
+                warnings.append(
+                    ReportWarning(f"{of}, left out because they have no device and no stream", TABLES, left)
+                )
         return tuple(warnings)
 
 

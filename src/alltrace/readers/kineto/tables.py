@@ -35,7 +35,13 @@ class Tables:
     """
 
     def __init__(
-        self, known: names.Names, entities: Entities, zero_ns: int, first_ns: int | None = None, *, by_external: bool = False
+        self,
+        known: names.Names,
+        entities: Entities,
+        zero_ns: int,
+        first_ns: int | None = None,
+        *,
+        by_external: bool = False,
     ) -> None:
         self.timeless: int = 0
         self.begun: int = 0
@@ -136,7 +142,9 @@ class Tables:
         }
 
     def _kernels(self, events: Picked, _role: Any) -> dict[str, Any]:
-        sizes = {f"{what}_{axis}": narrow(events.at(what, n)) for what in ("grid", "block") for n, axis in enumerate("xyz")}
+        sizes = {
+            f"{what}_{axis}": narrow(events.at(what, n)) for what in ("grid", "block") for n, axis in enumerate("xyz")
+        }
         return {
             **self._on_gpu(events),
             "name": self._names.ids(events["name"]),

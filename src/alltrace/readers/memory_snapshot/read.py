@@ -100,13 +100,19 @@ def _content(path: Path) -> dict[str, Any]:
     try:
         size = path.stat().st_size
         if size > _MOST_BYTES:
-            raise InputError(path, found=f"it has {size:,} bytes", expected=f"a snapshot of up to {_MOST_BYTES:,} bytes")
+            raise InputError(
+                path, found=f"it has {size:,} bytes", expected=f"a snapshot of up to {_MOST_BYTES:,} bytes"
+            )
         content = decode(path.read_bytes())
     except OSError as error:
         raise InputError(path, found=f"it cannot be read ({error.strerror})", expected=EXPECTED) from error
     except PickleRefusedError as error:
         raise InputError(path, found=f"its pickle was refused: {error}", expected=EXPECTED) from error
-    if not isinstance(content, dict) or not _lists(content.get("segments")) or not isinstance(content.get("device_traces"), list):
+    if (
+        not isinstance(content, dict)
+        or not _lists(content.get("segments"))
+        or not isinstance(content.get("device_traces"), list)
+    ):
         raise InputError(path, found="it has no device segments and traces", expected=EXPECTED)
     if not all(_lists(trace) for trace in content["device_traces"]):
         raise InputError(path, found="its history of a device is not a list of events", expected=EXPECTED)
@@ -134,7 +140,9 @@ def _rows(path: Path, content: dict[str, Any], device: int, trace: list[dict[str
         if time is None:
             raise InputError(path, found="its events have no times (PyTorch before 2.1)", expected=EXPECTED)
         if not (_whole(time) and _whole(size) and isinstance(address, int)):
-            raise InputError(path, found=f"an event {action!r} has no whole numbers as time, size and address", expected=EXPECTED)
+            raise InputError(
+                path, found=f"an event {action!r} has no whole numbers as time, size and address", expected=EXPECTED
+            )
         times.append(time * 1000)
         changes.append(sign * size)
         reserves.append(reserved * size)

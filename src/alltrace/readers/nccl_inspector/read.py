@@ -39,7 +39,12 @@ class InspectorReader(HeldReader):
         self._names = NameIds()
         world = max(file.communicators.values(), key=lambda c: c.size)
         process = ReportProcess(
-            process=0, pid=file.pid, gpu=True, rank_hint=world.rank, rank_hint_source="the largest communicator", host=None
+            process=0,
+            pid=file.pid,
+            gpu=True,
+            rank_hint=world.rank,
+            rank_hint_source="the largest communicator",
+            host=None,
         )
         lost = sum(map(sum, file.dropped.values()))
         untimed = len(file.operations) - len(self._timed)
@@ -90,7 +95,9 @@ class InspectorReader(HeldReader):
     def dictionaries(self) -> dict[str, pa.Table]:
         """The dictionaries of what was streamed; see `ReportReader.dictionaries`."""
         process = self.report.processes[0]
-        return dictionary_tables({"processes": [{"process": 0, "pid": process.pid}], "devices": [{"device": 0}]}, self._names)
+        return dictionary_tables(
+            {"processes": [{"process": 0, "pid": process.pid}], "devices": [{"device": 0}]}, self._names
+        )
 
     def rows_estimate(self, tables: Collection[str]) -> int:
         """How many rows `stream` will give."""

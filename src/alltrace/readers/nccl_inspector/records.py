@@ -76,7 +76,9 @@ class InspectorFile:
 
 def looks_like(data: bytes) -> bool:
     """Whether the first bytes belong to such a file."""
-    return data.lstrip()[:1] == b"{" and (b'"coll_perf"' in data or b'"p2p_perf"' in data or b"inspector_output_format" in data)
+    return data.lstrip()[:1] == b"{" and (
+        b'"coll_perf"' in data or b'"p2p_perf"' in data or b"inspector_output_format" in data
+    )
 
 
 def read_inspector(path: str, advance: Callable[[int], None] = lambda _n: None) -> InspectorFile:
@@ -103,7 +105,10 @@ def _take(file: InspectorFile, line: bytes, *, first: bool) -> bool:
         communicator, rank = str(header["id"]), _whole(header["rank"], _MOST_RANKS)
         host, pid = str(meta.get("hostname", "")), _whole(meta.get("pid", 0))
         seen = Communicator(
-            str(header.get("comm_name", "")), _whole(header.get("n_ranks", 0), _MOST_RANKS), _whole(header.get("nnodes", 0)), rank
+            str(header.get("comm_name", "")),
+            _whole(header.get("n_ranks", 0), _MOST_RANKS),
+            _whole(header.get("nnodes", 0)),
+            rank,
         )
         operation = _operation(raw, communicator, rank, meta)
         dropped = _dropped(raw.get("dump_stats"))
@@ -160,7 +165,8 @@ def _stamps(trace: Any) -> tuple[int | None, int | None]:
     if not isinstance(trace, dict) or not isinstance(trace.get("kernel_events"), list):
         return None, None
     times = [
-        (_whole(e["kernel_start_ts"], _MOST // 1000), _whole(e["kernel_stop_ts"], _MOST // 1000)) for e in trace["kernel_events"]
+        (_whole(e["kernel_start_ts"], _MOST // 1000), _whole(e["kernel_stop_ts"], _MOST // 1000))
+        for e in trace["kernel_events"]
     ]
     times = [t for t in times if all(t)]  # of a channel that was not seen, 0 is written
     return (1000 * min(s for s, _ in times), 1000 * max(e for _, e in times)) if times else (None, None)

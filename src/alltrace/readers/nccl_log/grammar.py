@@ -18,7 +18,9 @@ HEADER = re.compile(
 )
 VERSION = re.compile(rb"(?P<library>NCCL|RCCL) version ?:? ?(?P<version>[0-9]+\.[0-9]+(?:\.[0-9]+)?[^\s]*)")
 COLL = re.compile(rb"(?P<op>[A-Za-z]{3,16}): opCount (?P<fields>.*)", re.DOTALL)
-PAIR = re.compile(rb"\s*(?:\[nranks=(?P<nranks>[0-9]{1,9})\]|(?P<key>[A-Za-z_]{1,16})[ =](?P<value>\(nil\)|\S+))(?P<after>\s|$)")
+PAIR = re.compile(
+    rb"\s*(?:\[nranks=(?P<nranks>[0-9]{1,9})\]|(?P<key>[A-Za-z_]{1,16})[ =](?P<value>\(nil\)|\S+))(?P<after>\s|$)"
+)
 CALL = re.compile(
     rb"nccl(?P<op>AllReduce|AllGather|ReduceScatter|Broadcast|Reduce|Send|Recv|AlltoAll|Gather|Scatter)\("
     rb"(?P<args>[^()]*(?:\(nil\)[^()]*)*)\)"
@@ -54,7 +56,9 @@ TREES = re.compile(rb"Trees(?P<trees>(?: \[[0-9]{1,9}\] \S+)+)")
 TREE = re.compile(
     rb"\[(?P<channel>[0-9]{1,9})\] (?P<down>-?[0-9]{1,9}(?:/-?[0-9]{1,9})*)->(?P<me>-?[0-9]{1,9})->(?P<up>-?[0-9]{1,9})"
 )
-RING = re.compile(rb"Ring (?P<channel>[0-9]{1,9}) : (?P<prev>-?[0-9]{1,9}) -> (?P<me>-?[0-9]{1,9}) -> (?P<next>-?[0-9]{1,9})")
+RING = re.compile(
+    rb"Ring (?P<channel>[0-9]{1,9}) : (?P<prev>-?[0-9]{1,9}) -> (?P<me>-?[0-9]{1,9}) -> (?P<next>-?[0-9]{1,9})"
+)
 GRAPH_TREE = re.compile(
     rb"Tree (?P<channel>[0-9]{1,9}) : (?P<up>-?[0-9]{1,9}) -> (?P<me>-?[0-9]{1,9}) -> (?P<down>-?[0-9]{1,9}(?:/-?[0-9]{1,9})*)"
 )
@@ -92,7 +96,9 @@ STAMP = (
     rb"[\[(]?[0-9]{4}[-/][0-9]{2}[-/][0-9]{2}[T _][0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.,][0-9]{1,9})?"
     rb"(?:Z|[+-][0-9]{2}:?[0-9]{2})?[\])]?:?"
 )
-ZONED = re.compile(rb"[0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.,][0-9]+)?(?:Z|[+-][0-9]{2}:?[0-9]{2})|(?<![0-9.])[0-9]{10}(?:[. \]]|$)")
+ZONED = re.compile(
+    rb"[0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.,][0-9]+)?(?:Z|[+-][0-9]{2}:?[0-9]{2})|(?<![0-9.])[0-9]{10}(?:[. \]]|$)"
+)
 """A time with a zone, or one that counts seconds from 1970."""
 ONLY_STAMP = re.compile(STAMP + rb"\s*")
 PREFIX_UNIT = re.compile(

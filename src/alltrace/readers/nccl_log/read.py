@@ -98,7 +98,12 @@ class Instances:
         instance = self.all[current] if current >= 0 else None
         if event.what.startswith("Init"):
             rank = int(event.fields["rank"])
-            goes_on = instance is not None and instance.begin_line is not None and not instance.complete and instance.rank == rank
+            goes_on = (
+                instance is not None
+                and instance.begin_line is not None
+                and not instance.complete
+                and instance.rank == rank
+            )
             if event.what == "Init START" or instance is None or not goes_on:
                 instance = Instance(*self._communicators[number], begin_line=event.line)
                 self._new(number, instance)
@@ -226,7 +231,14 @@ class _Reading:
         self._take(np.zeros((0, len(FIELDS)), np.int64))
         sizes = self._sink.close()
         return LogPart(
-            self._wanted.path, self._records, self._instances.all, self._careful.tokens, sizes, self._calls, self._lines, damage
+            self._wanted.path,
+            self._records,
+            self._instances.all,
+            self._careful.tokens,
+            sizes,
+            self._calls,
+            self._lines,
+            damage,
         )
 
     def close(self) -> None:
@@ -336,7 +348,9 @@ class _Sizes:
         rows = np.concatenate(self._waiting) if self._waiting else np.zeros((0, len(SIZE_KEYS)), np.int64)
         self._waiting, self._rows = [], 0
         names = [*SIZE_KEYS, "calls"]
-        new = pa.table([*(pa.array(rows[:, n]) for n in range(len(SIZE_KEYS))), np.ones(len(rows), np.int64)], names=names)
+        new = pa.table(
+            [*(pa.array(rows[:, n]) for n in range(len(SIZE_KEYS))), np.ones(len(rows), np.int64)], names=names
+        )
         if self._table is not None:
             new = pa.concat_tables([self._table, new])
         self._table = new.group_by(list(SIZE_KEYS)).aggregate([("calls", "sum")]).rename_columns(names)

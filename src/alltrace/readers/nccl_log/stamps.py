@@ -36,7 +36,9 @@ class Stamp:
         try:
             datetime.strptime("", self._format)
         except re.error as error:
-            raise UsageError(f"--time-format is {text!r}, which repeats a directive; use each directive once") from error
+            raise UsageError(
+                f"--time-format is {text!r}, which repeats a directive; use each directive once"
+            ) from error
         except ValueError:  # for a text without a time, as intended
             pass
 

@@ -16,7 +16,8 @@ from alltrace.readers.text import TextLog, json_documents
 
 _UNIT = re.compile(rb"\s*\([^)\n]*\)")
 _HEADER = re.compile(
-    rb"(?:^|[\s#\"\xbf|])(size\"?(?P<gap>[\s,;|\"]+)count\b[^\n]*?\b(?:cpu)?time[\s,;|\"]+algbw[\s,;|\"]+busbw.*)", re.IGNORECASE
+    rb"(?:^|[\s#\"\xbf|])(size\"?(?P<gap>[\s,;|\"]+)count\b[^\n]*?\b(?:cpu)?time[\s,;|\"]+algbw[\s,;|\"]+busbw.*)",
+    re.IGNORECASE,
 )
 _PLACES = re.compile(rb"(?P<out>out-of-place)(?:\s+in-place)?\s*$|in-place(?:\s+out-of-place)?\s*$", re.IGNORECASE)
 _START = re.compile(
@@ -51,7 +52,9 @@ _DECIMALS = {
     for sign, other in (".,", ",.")
 }
 """A number with such a decimal sign; three digits behind a sign may be thousands."""
-_GROUPED = {sign: re.compile(rf"-?[1-9][0-9]{{0,2}}(?:[{sign}][0-9]{{3}})+(?:[{other}][0-9]+)?") for sign, other in (".,", ",.")}
+_GROUPED = {
+    sign: re.compile(rf"-?[1-9][0-9]{{0,2}}(?:[{sign}][0-9]{{3}})+(?:[{other}][0-9]+)?") for sign, other in (".,", ",.")
+}
 """A number with such a sign between thousands."""
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 _MOST_SAMPLES = 50
@@ -100,12 +103,16 @@ class TestRun:
     program: str | None = None  # the program, or None if neither the file's text nor its name has it
     version: str | None = None  # version, library: versions of nccl-tests and NCCL, from 2.16 on
     library: str | None = None
-    ranks: list[tuple[int, int, str, int, str]] = field(default_factory=list)  # (rank, group, host, device, device name)
+    ranks: list[tuple[int, int, str, int, str]] = field(
+        default_factory=list
+    )  # (rank, group, host, device, device name)
     rows: list[Row] = field(default_factory=list)  # the table
     average: float | None = None  # the average bus bandwidth that the program printed
     failed: bool = False  # whether it says that it failed
     failures: list[Failure] = field(default_factory=list)  # what the hosts say of that
-    alone: int = 0  # how many processes wrote such a table at once, each of itself alone; 0 for one job of all its ranks
+    alone: int = (
+        0  # how many processes wrote such a table at once, each of itself alone; 0 for one job of all its ranks
+    )
     cpu_time: bool = False  # whether the times are the CPU's (option -C)
 
 
@@ -225,7 +232,9 @@ class _Reading:
     def _header(self, text: bytes, gap: bytes) -> None:
         run = self._run(new=bool(self.file.runs) and bool(self.file.runs[-1].rows))
         self._gap = next((sign for sign in "|,;" if sign.encode() in gap), None)
-        self._columns = [name.strip(' "#') for name in text.decode("utf-8", "replace").lower().rstrip("| \r").split(self._gap)]
+        self._columns = [
+            name.strip(' "#') for name in text.decode("utf-8", "replace").lower().rstrip("| \r").split(self._gap)
+        ]
         run.cpu_time = "cputime" in self._columns
         self._open = False
         self._heads += 1
@@ -239,7 +248,9 @@ class _Reading:
             cause = f"{_word(failure['library'])}: {_word(failure['cause'])}" if failure["cause"] else ""
         elif launcher is not None and self.file.runs and self.file.runs[-1].average is None:
             host = next(h for name, h in launcher.groupdict().items() if h and name.endswith("host"))
-            cause = next((_word(c) or "" for name, c in launcher.groupdict().items() if c and not name.endswith("host")), "")
+            cause = next(
+                (_word(c) or "" for name, c in launcher.groupdict().items() if c and not name.endswith("host")), ""
+            )
         else:
             return False
         run = self._run()
@@ -316,7 +327,11 @@ def _with_points(words: list[str]) -> list[str]:
     """The words of a row, numbers among them with a decimal point and no sign between thousands."""
     signs = [
         *(sign for sign in ".," if any(_DECIMALS[sign].fullmatch(w) for w in words)),
-        *(other for sign, other in (",.", ".,") if any(w.count(sign) > 1 and _GROUPED[sign].fullmatch(w) for w in words)),
+        *(
+            other
+            for sign, other in (",.", ".,")
+            if any(w.count(sign) > 1 and _GROUPED[sign].fullmatch(w) for w in words)
+        ),
         "," if any("," in w for w in words) else ".",
     ]
     decimal, other = signs[0], "," if signs[0] == "." else "."
@@ -346,7 +361,16 @@ def _row_of(words: list[str], columns: list[str], line: int, *, in_place_first: 
     if root is not None and not re.fullmatch(r"-?[0-9]{1,9}", root):
         return None
     out, within = (other, half) if in_place_first else (half, other)
-    return Row(int(words[0]), int(words[1]), datatype, left.get("redop"), None if root is None else int(root), out, within, line)
+    return Row(
+        int(words[0]),
+        int(words[1]),
+        datatype,
+        left.get("redop"),
+        None if root is None else int(root),
+        out,
+        within,
+        line,
+    )
 
 
 def _half(words: list[str]) -> Half | None:
@@ -383,7 +407,9 @@ def _from_json(path: str, data: bytes) -> TestsFile:
 def _json_run(path: str, number: int, root: Any) -> TestRun:
     from alltrace.trace.errors import path_text
 
-    run = TestRun(path, number, program=_program_of(_text(root.get("config", {}).get("test", "")) or path_text(Path(path).name)))
+    run = TestRun(
+        path, number, program=_program_of(_text(root.get("config", {}).get("test", "")) or path_text(Path(path).name))
+    )
     run.version = None if (version := root.get("nccl_tests_version")) is None else _text(version)
     for n, device in enumerate(root.get("devices") or []):
         run.ranks.append(
@@ -397,7 +423,9 @@ def _json_run(path: str, number: int, root: Any) -> TestRun:
         )
     for n, row in enumerate(root["results"]):
         halves = [
-            None if (h := row.get(place)) is None else Half(float(h["time"]), float(h["alg_bw"]), float(h["bus_bw"]), _wrong(h))
+            None
+            if (h := row.get(place)) is None
+            else Half(float(h["time"]), float(h["alg_bw"]), float(h["bus_bw"]), _wrong(h))
             for place in ("out_of_place", "in_place")
         ]
         root_rank = row.get("root")

@@ -43,7 +43,15 @@ def disassembled(binary: bytes, program: str) -> dict[str, list[Word]]:
             done = subprocess.run([program, "-json", str(path)], capture_output=True, timeout=_SECONDS, check=False)
             functions = json.loads(done.stdout)[1]
             return {each["function-name"]: _instructions(each) for each in functions}
-        except (OSError, subprocess.TimeoutExpired, ValueError, LookupError, TypeError, AttributeError, ZeroDivisionError) as error:
+        except (
+            OSError,
+            subprocess.TimeoutExpired,
+            ValueError,
+            LookupError,
+            TypeError,
+            AttributeError,
+            ZeroDivisionError,
+        ) as error:
             problem = f"{program} -json does not print code as nvdisasm of CUDA 12.8 does ({error})"
             raise UsageError(f"--sass: {problem}; {_ADVICE}") from error
 

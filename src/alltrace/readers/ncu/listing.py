@@ -157,11 +157,15 @@ class Listings:
         """The instructions of a launch; without its code, those addresses at which something was measured."""
         measured = _measured(launch)
         if code is None or not code.binary:
-            instructions = [Instruction(launch.mangled or launch.function, a, a, values=v) for a, v in sorted(measured.items())]
+            instructions = [
+                Instruction(launch.mangled or launch.function, a, a, values=v) for a, v in sorted(measured.items())
+            ]
             return Listing(instructions, {}, {})
         _, cubin, words, problem = self._read(code)
         if cubin is None:
-            instructions = [Instruction(launch.mangled or launch.function, a, a, values=v) for a, v in sorted(measured.items())]
+            instructions = [
+                Instruction(launch.mangled or launch.function, a, a, values=v) for a, v in sorted(measured.items())
+            ]
             return Listing(instructions, {}, {}, problem)
         sources = {path: text.splitlines() for path, text in code.files.items()}
         step = 16 if (launch.number_of(_MAJOR) or _VOLTA) >= _VOLTA else 8
@@ -191,10 +195,17 @@ def _measured(launch: Launch) -> dict[int, dict[str, float]]:
 
 
 def _instructions(
-    launch: Launch, code: Code, cubin: Cubin, words: Mapping[str, list[Word]], measured: Mapping[int, dict[str, float]], step: int
+    launch: Launch,
+    code: Code,
+    cubin: Cubin,
+    words: Mapping[str, list[Word]],
+    measured: Mapping[int, dict[str, float]],
+    step: int,
 ) -> Iterator[Instruction]:
     kernels = {value for _, value in launch.instances.get(_PCS, ())}
-    functions = [n for n in cubin.functions if code.functions.get(n) in kernels or (not kernels and n == launch.mangled)]
+    functions = [
+        n for n in cubin.functions if code.functions.get(n) in kernels or (not kernels and n == launch.mangled)
+    ]
     functions = functions or [n for n in cubin.functions if n == launch.mangled]
     for name, base in code.functions.items():  # those that it called
         if name in cubin.functions and name not in functions:

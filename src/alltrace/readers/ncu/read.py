@@ -101,7 +101,9 @@ def _roofline(part: memoryview) -> Iterator[SectionMetric]:
 def _suffixes(part: memoryview) -> Iterator[SectionMetric]:
     """A table with suffixes of metrics, such as `.avg`, as columns and their names as rows."""
     parts = list(fields(part))
-    suffixes = [text(first(list(fields(message(v))), 1)) for n, _, w in parts if n == 2 for _, _, v in fields(message(w))]
+    suffixes = [
+        text(first(list(fields(message(v))), 1)) for n, _, w in parts if n == 2 for _, _, v in fields(message(w))
+    ]
     for number, _, names in parts:
         if number == 3:
             for _, _, each in fields(message(names)):
@@ -189,7 +191,9 @@ def read_report(path: Path, *, detail: bool = False) -> NcuReport:
         from alltrace.readers.ncu.text import read_text
 
         page = read_text(path, _printed_by_ncu(path))
-        return replace(page, warnings=("it was read with ncu: sections, rules and source lines are left out", *page.warnings))
+        return replace(
+            page, warnings=("it was read with ncu: sections, rules and source lines are left out", *page.warnings)
+        )
     if not content.startswith(MAGIC):
         from alltrace.readers.ncu.text import read_text
 
@@ -220,8 +224,12 @@ def read_report(path: Path, *, detail: bool = False) -> NcuReport:
                 warnings.append(f"{block.others} results of ranges, graphs or command lists are left out")
     except WireError as error:
         if not launches:
-            raise InputError(path, found=f"it is damaged or cut short: {error}", expected=_EXPECTED, advice=_AGAIN) from error
-        warnings.append(f"the report is damaged or cut short after launch {len(launches) - 1}: the launches before were read")
+            raise InputError(
+                path, found=f"it is damaged or cut short: {error}", expected=_EXPECTED, advice=_AGAIN
+            ) from error
+        warnings.append(
+            f"the report is damaged or cut short after launch {len(launches) - 1}: the launches before were read"
+        )
     return NcuReport(version, tuple(launches), tuple(warnings), codes)
 
 
@@ -334,7 +342,9 @@ def _code_of(part: memoryview) -> tuple[int, Code]:
 def _merged(first_part: Code, second: Code) -> Code:
     """Two codes of one reference: a report adds functions when they are first measured, without the binary again."""
     return Code(
-        first_part.binary or second.binary, {**first_part.files, **second.files}, {**first_part.functions, **second.functions}
+        first_part.binary or second.binary,
+        {**first_part.files, **second.files},
+        {**first_part.functions, **second.functions},
     )
 
 
@@ -343,12 +353,16 @@ def _printed_by_ncu(path: Path) -> bytes:
     named = os.environ.get("ALLTRACE_NCU", "ncu")
     program = shutil.which(str(Path(named) / "ncu") if Path(named).is_dir() else named)
     if program is None:
-        raise InputError(path, found="it is compressed, and no ncu was found to open it", expected=_EXPECTED_BY_NCU, advice=_ADVICE)
+        raise InputError(
+            path, found="it is compressed, and no ncu was found to open it", expected=_EXPECTED_BY_NCU, advice=_ADVICE
+        )
     command = [program, "--import", str(path.resolve()), "--csv", "--page", "raw", "--print-units", "base"]
     try:
         done = subprocess.run(command, capture_output=True, timeout=_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise InputError(path, found=f"{program} could not open it ({error})", expected=_EXPECTED_BY_NCU, advice=_ADVICE) from error
+        raise InputError(
+            path, found=f"{program} could not open it ({error})", expected=_EXPECTED_BY_NCU, advice=_ADVICE
+        ) from error
     if done.returncode:
         lines = (done.stderr or done.stdout).decode("utf-8", "replace").strip().splitlines()
         reason = f": {lines[-1]}" if lines else ""

@@ -135,7 +135,9 @@ def read_text(path: Path, data: bytes) -> NcuReport:
     if b"\x00" in data[:4096]:
         raise InputError(path, found="it does not start like one", expected=_EXPECTED)
     lines = data.decode("utf-8-sig", "replace").splitlines()
-    head = next((n for n, line in enumerate(lines) if line.startswith(('"ID","', "ID,")) and "Kernel Name" in line), None)
+    head = next(
+        (n for n, line in enumerate(lines) if line.startswith(('"ID","', "ID,")) and "Kernel Name" in line), None
+    )
     warnings: list[str] = []
     drafts = _plain(lines) if head is None else _table(path, lines[head:], warnings)
     if not drafts:
@@ -164,7 +166,9 @@ def _table(path: Path, lines: list[str], warnings: list[str]) -> list[_Draft]:
         elif any("__" in name for name in columns):
             columns = _raw(rows, columns, of, drafts, warnings)
         else:
-            raise InputError(path, found="it has neither a column 'Metric Name' nor a column of a metric", expected=_EXPECTED)
+            raise InputError(
+                path, found="it has neither a column 'Metric Name' nor a column of a metric", expected=_EXPECTED
+            )
     return drafts
 
 
@@ -183,7 +187,9 @@ def _raw(
 ) -> list[str] | None:
     """A row per launch, the units in a row above them; the columns of the next page, or None."""
     units: Sequence[str] = [""] * len(columns)
-    metrics = [(n, name) for n, name in enumerate(columns) if name not in _FACTS and not name.startswith("thread Domain")]
+    metrics = [
+        (n, name) for n, name in enumerate(columns) if name not in _FACTS and not name.startswith("thread Domain")
+    ]
     for row in rows:
         if _is_repeat(row, columns):
             return row
@@ -217,7 +223,9 @@ def _details(
         section = row[of["Section Name"]] if "Section Name" in of else ""
         name = row[of["Metric Name"]]
         if not name:
-            drafts[-1].add_message(*(row[of[n]] if n in of and of[n] < len(row) else "" for n in ("Section Name", *_RULE)))
+            drafts[-1].add_message(
+                *(row[of[n]] if n in of and of[n] < len(row) else "" for n in ("Section Name", *_RULE))
+            )
         else:
             drafts[-1].add(_metric_of(section, name), row[of["Metric Unit"]], row[of["Metric Value"]])
     return None
@@ -235,7 +243,9 @@ def _plain(lines: Iterable[str]) -> list[_Draft]:
             process = int(match[1])
         elif match := _KERNEL.match(line) or _OLD_KERNEL.match(line):
             facts = match.groupdict()
-            draft = _Draft(facts["name"], _sizes(facts.get("grid", "")), _sizes(facts.get("block", "")), process=process)
+            draft = _Draft(
+                facts["name"], _sizes(facts.get("grid", "")), _sizes(facts.get("block", "")), process=process
+            )
             draft.context, draft.stream = int(facts["context"]), int(facts["stream"])
             drafts.append(draft)
             section, spans, last = "", [], None

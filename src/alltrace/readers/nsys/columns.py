@@ -52,7 +52,9 @@ class Columns:
         wanted: dict[str, Any] = {}
         for name, field in mapping.fields.items():
             for column in self._columns(field, types):
-                wanted[column] = _wider(wanted.get(column), self._raw_type(field, types[column], target.column(name).type))
+                wanted[column] = _wider(
+                    wanted.get(column), self._raw_type(field, types[column], target.column(name).type)
+                )
         if target.order and target.order in mapping.fields and not self._columns(mapping.fields[target.order], types):
             return  # without a time there is nothing to place
         only = mapping.only if mapping.only is not None and mapping.only[0] in types else None
@@ -121,7 +123,9 @@ class Columns:
         other = field.otherwise_column
         if other in batch.schema.names and (result is None or result.null_count):
             labels = pc.cast(words_from(as_integers(batch.column(other)), field.otherwise), "string")
-            interned = self.strings.from_texts(labels if result is None else pc.if_else(pc.is_null(result), labels, None))
+            interned = self.strings.from_texts(
+                labels if result is None else pc.if_else(pc.is_null(result), labels, None)
+            )
             result = interned if result is None else pc.coalesce(result, interned)
         return result
 

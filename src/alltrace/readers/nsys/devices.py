@@ -121,7 +121,9 @@ class Devices:
     def _seen(self) -> dict[int, _Gpu]:
         """The GPU of each ordinal of a process that the export has no map of."""
         if self._visible is None:
-            self._visible = (_visible(self._source, self._gpus) if len(self._by_ordinal) > 1 else {}) or self._by_ordinal
+            self._visible = (
+                _visible(self._source, self._gpus) if len(self._by_ordinal) > 1 else {}
+            ) or self._by_ordinal
         return self._visible
 
     def row_of_gpu(self, gpu_id: int) -> int:

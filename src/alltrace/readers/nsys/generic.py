@@ -119,7 +119,9 @@ class Generic:
         parts: list[list[Any]] = [[], [], []]
         timed: list[Any] = []
         types = self._source.tables[str(table)]
-        for batch in self._source.batches(str(table), {c: raw_type(types[c]) for c in ("genericEventId", "timestamp", "typeId")}):
+        for batch in self._source.batches(
+            str(table), {c: raw_type(types[c]) for c in ("genericEventId", "timestamp", "typeId")}
+        ):
             timed.append(pc.is_valid(as_integers(batch.column(1))).to_numpy(zero_copy_only=False))
             for i in range(3):
                 parts[i].append(unpacked(pc.fill_null(as_integers(batch.column(i)), -1))[0])
@@ -134,7 +136,9 @@ class Generic:
 
     def _field_labels(self) -> dict[tuple[int, int], str]:
         labels: dict[tuple[int, int], str] = {}
-        for kind, field, name in small_rows(self._source, "GENERIC_EVENT_TYPE_FIELDS", "typeId", "fieldIdx", "fieldNameId"):
+        for kind, field, name in small_rows(
+            self._source, "GENERIC_EVENT_TYPE_FIELDS", "typeId", "fieldIdx", "fieldNameId"
+        ):
             text = self._strings.text(name) if whole(name) is not None else None
             if whole(kind) is not None and whole(field) is not None and text:
                 labels[int(kind), int(field)] = text
@@ -157,7 +161,9 @@ class Generic:
                 for i, name, data in small_rows(self._source, "GENERIC_EVENT_SOURCES", "sourceId", "nameId", "data")
             }
             rows = small_rows(self._source, "GENERIC_EVENT_TYPES", "typeId", "sourceId", "nameId", "data")
-            self._types = {int(i): (sources.get(whole(s), ""), self._name(n, d)) for i, s, n, d in rows if whole(i) is not None}
+            self._types = {
+                int(i): (sources.get(whole(s), ""), self._name(n, d)) for i, s, n, d in rows if whole(i) is not None
+            }
         return self._types.get(kind if kind is not None else -1, ("", ""))
 
     def _name(self, name_id: Any, data: Any) -> str:
@@ -203,7 +209,9 @@ def _numbers(data: Any) -> Iterator[tuple[str, float]]:
     """The numeric fields of an event, each with the device that the event names, if it names one."""
     fields = _parsed(data)
     devices = [
-        str(v) for k, v in fields.items() if any(w in k.lower() for w in _DEVICE_WORDS) and isinstance(v, str) and not _is_number(v)
+        str(v)
+        for k, v in fields.items()
+        if any(w in k.lower() for w in _DEVICE_WORDS) and isinstance(v, str) and not _is_number(v)
     ]
     suffix = f" ({', '.join(d[:_LONGEST] for d in devices)})" if devices else ""
     for name, value in fields.items():

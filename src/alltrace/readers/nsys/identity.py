@@ -39,7 +39,9 @@ _WORLD_SIZE = (
 def metadata(source: RawSource) -> dict[str, str]:
     """What the exporter says about itself; empty for exports before 2021."""
     for table in ("META_DATA_EXPORT", "EXPORT_META_DATA"):
-        values = {str(k): str(v) for k, v in small_rows(source, table, "name", "value") if k is not None and v is not None}
+        values = {
+            str(k): str(v) for k, v in small_rows(source, table, "name", "value") if k is not None and v is not None
+        }
         if values:
             return {k: v for k, v in values.items() if v.isprintable()}
     return {}
@@ -200,13 +202,13 @@ def warnings(source: RawSource, tables: Iterable[str], schema_version: str | Non
         messages.append(ReportWarning("The report has no NVTX events."))
     version = re.match(r"(\d+)\.(\d+)", schema_version or "")
     if version and (int(version[1]), int(version[2])) > NEWEST_SCHEMA:
-        text = (
-            f"The export's schema {version[0]} is newer than {NEWEST_SCHEMA[0]}.{NEWEST_SCHEMA[1]}, the newest supported version."
-        )
+        text = f"The export's schema {version[0]} is newer than {NEWEST_SCHEMA[0]}.{NEWEST_SCHEMA[1]}, the newest supported version."
         messages.append(ReportWarning(text, EVENT_TABLES))
     for table, canonical, missing in unreadable(source.tables):
         columns = f"no column {missing[0]}" if len(missing) == 1 else f"no columns {', '.join(missing)}"
-        messages.append(ReportWarning(f"Table {printable(table)} has {columns}, so none of its rows are read.", canonical))
+        messages.append(
+            ReportWarning(f"Table {printable(table)} has {columns}, so none of its rows are read.", canonical)
+        )
     if not_read := [printable(table) for table in unread(source.tables) if source.count_about(table)]:
         messages.append(ReportWarning(f"Tables with rows that alltrace does not read: {', '.join(not_read)}."))
     messages.extend(_diagnostics(source))
@@ -216,7 +218,11 @@ def warnings(source: RawSource, tables: Iterable[str], schema_version: str | Non
 _DIAGNOSED = (
     (re.compile(r"\b(dropped|lost|discarded|overflow)", re.IGNORECASE), "events or samples were lost", EVENT_TABLES),
     (re.compile(r"buffer.*(full|exhaust|exceed)", re.IGNORECASE), "a buffer was full", EVENT_TABLES),
-    (re.compile(r"\bnot supported\b", re.IGNORECASE), "something traced is not supported by this version of the profiler", ()),
+    (
+        re.compile(r"\bnot supported\b", re.IGNORECASE),
+        "something traced is not supported by this version of the profiler",
+        (),
+    ),
 )
 
 

@@ -33,7 +33,9 @@ class Field(NamedTuple):
     column: str | None = None  # the source column
     words: tuple[str, ...] = ()  # the words of an enum
     word: str | None = None  # the constant
-    otherwise: tuple[str, ...] = ()  # for `string`: words for the number in the column `otherwise_column` if the name is null
+    otherwise: tuple[
+        str, ...
+    ] = ()  # for `string`: words for the number in the column `otherwise_column` if the name is null
     otherwise_column: str | None = None  # see `otherwise`
 
 
@@ -184,7 +186,11 @@ CUDA = (
             "event": identifier("eventId"),
         },
     ),
-    Source("graphs", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE", {**_GPU, "graph": copy("graphId"), "graph_exec": copy("graphExecId")}),
+    Source(
+        "graphs",
+        "CUPTI_ACTIVITY_KIND_GRAPH_TRACE",
+        {**_GPU, "graph": copy("graphId"), "graph_exec": copy("graphExecId")},
+    ),
     Source(
         "memory",
         "CUDA_GPU_MEMORY_USAGE_EVENTS",
@@ -283,7 +289,11 @@ HOST = (
             "request": copy("requestHandle"),
         },
     ),
-    Source("mpi", "MPI_START_WAIT_EVENTS", {**_MPI, "kind": constant("start-wait", MPI_KINDS), "request": copy("requestHandle")}),
+    Source(
+        "mpi",
+        "MPI_START_WAIT_EVENTS",
+        {**_MPI, "kind": constant("start-wait", MPI_KINDS), "request": copy("requestHandle")},
+    ),
     Source("mpi", "MPI_OTHER_EVENTS", {**_MPI, "kind": constant("other", MPI_KINDS)}),
     Source("ucx", "UCP_SUBMIT_EVENTS", {**_UCX, "kind": constant("submit", UCX_KINDS)}),
     Source("ucx", "UCP_PROGRESS_EVENTS", {**_UCX, "kind": constant("progress", UCX_KINDS)}),
@@ -291,7 +301,12 @@ HOST = (
     Source(
         "osrt",
         "OSRT_API",
-        {**_CALL, "name": string("nameId"), "return_value": copy("returnValue"), "nesting_level": loose("nestingLevel")},
+        {
+            **_CALL,
+            "name": string("nameId"),
+            "return_value": copy("returnValue"),
+            "nesting_level": loose("nestingLevel"),
+        },
         only=("eventClass", _OSRT_CALL),
     ),
     *(
@@ -313,7 +328,9 @@ HOST = (
     Source("overheads", "PROFILER_OVERHEAD", _OVERHEAD),
     Source("overheads", "CUPTI_ACTIVITY_KIND_OVERHEAD", _OVERHEAD),
     Source(
-        "sched", "SCHED_EVENTS", {"time": copy("start"), **THREAD, "cpu": loose("cpu"), "scheduled_in": Field("flag", "isSchedIn")}
+        "sched",
+        "SCHED_EVENTS",
+        {"time": copy("start"), **THREAD, "cpu": loose("cpu"), "scheduled_in": Field("flag", "isSchedIn")},
     ),
 )
 
@@ -378,7 +395,12 @@ def unread(tables: Collection[str]) -> Iterator[str]:
     read = {raw for canonical in TABLES for raw, _ in sources_of(canonical, tables)}
     for table in sorted(tables):
         stem = _stem(table)
-        if table not in read and stem not in _NEEDED and not _OTHERS_READ.match(stem) and _NAMED_BY_NSYS.fullmatch(table):
+        if (
+            table not in read
+            and stem not in _NEEDED
+            and not _OTHERS_READ.match(stem)
+            and _NAMED_BY_NSYS.fullmatch(table)
+        ):
             yield table
 
 

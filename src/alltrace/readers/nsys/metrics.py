@@ -45,9 +45,12 @@ class Metrics:
         if canonical == "generic_metrics":
             yield from self._generic.stream()
             return
-        make = {"gpu_metrics": self._gpu, "nic_metrics": self._network, "switch_metrics": self._network, "samples": self._samples}[
-            canonical
-        ]
+        make = {
+            "gpu_metrics": self._gpu,
+            "nic_metrics": self._network,
+            "switch_metrics": self._network,
+            "samples": self._samples,
+        }[canonical]
         for table in self.tables(canonical):
             yield from make(canonical, table)
 
@@ -60,7 +63,9 @@ class Metrics:
 
     def _gpu(self, canonical: str, table: str) -> Iterator[Any]:
         names = {}
-        for kind, metric, name in small_rows(self._source, "TARGET_INFO_GPU_METRICS", "typeId", "metricId", "metricName"):
+        for kind, metric, name in small_rows(
+            self._source, "TARGET_INFO_GPU_METRICS", "typeId", "metricId", "metricName"
+        ):
             names[whole(kind), whole(metric)] = str(name)
         pairs = _Pairs(names, self._strings)
         for columns, count in self._batches(table, "timestamp", "typeId", "metricId", "value"):
@@ -82,7 +87,9 @@ class Metrics:
 
     def _network(self, canonical: str, table: str) -> Iterator[Any]:
         names = {}
-        for metrics, index, name in small_rows(self._source, "TARGET_INFO_NETWORK_METRICS", "metricsListId", "metricsIdx", "name"):
+        for metrics, index, name in small_rows(
+            self._source, "TARGET_INFO_NETWORK_METRICS", "metricsListId", "metricsIdx", "name"
+        ):
             names[whole(metrics), whole(index)] = str(name)
         pairs = _Pairs(names, self._strings)
         adapters = self._adapters() if canonical == "nic_metrics" else {}
@@ -155,7 +162,11 @@ class Metrics:
             for columns, _ in self._batches(table, "id", "symbol", "module", "stackDepth"):
                 depth, _ = unpacked(as_integers(columns["stackDepth"]))
                 top = depth == 0
-                parts.append(tuple(unpacked(pc.fill_null(as_integers(columns[c]), -1))[0][top] for c in ("id", "symbol", "module")))
+                parts.append(
+                    tuple(
+                        unpacked(pc.fill_null(as_integers(columns[c]), -1))[0][top] for c in ("id", "symbol", "module")
+                    )
+                )
         if not parts:
             empty = np.empty(0, np.int64)
             return empty, empty, empty
@@ -190,4 +201,8 @@ def _numbered(values: Any) -> tuple[list[int], Any]:
 
 
 def _floats(values: Any) -> Any:
-    return pc.cast(values, pa.float64(), safe=False) if not pa.types.is_string(values.type) else nulls(len(values), pa.float64())
+    return (
+        pc.cast(values, pa.float64(), safe=False)
+        if not pa.types.is_string(values.type)
+        else nulls(len(values), pa.float64())
+    )

@@ -43,7 +43,10 @@ class Communicators:
         process_of_rank: dict[int | None, int] = {}
         for key, rank in self._ranks.items():
             process_of_rank.setdefault(rank, self._entities.process_row(key << TID_BITS))
-        recorded = [dict(zip(_COLUMNS, values, strict=True)) for values in small_rows(self._source, "MPI_COMMUNICATORS", *_COLUMNS)]
+        recorded = [
+            dict(zip(_COLUMNS, values, strict=True))
+            for values in small_rows(self._source, "MPI_COMMUNICATORS", *_COLUMNS)
+        ]
         numbers = [{c: whole(row[c]) for c in _COLUMNS[:-1]} | {"members": row["members"]} for row in recorded]
         numbers.sort(key=lambda r: (_or(r["rank"], _NONE), _or(r["timestamp"], _ALWAYS)))
         latest: dict[tuple[Any, Any], dict[str, Any]] = {}
@@ -88,7 +91,9 @@ class Communicators:
         known = row >= 0
         again = known & (self._numbers("communicator")[row] != handle)
         if again.any():
-            columns["communicator"] = pa.array(np.where(again, self._numbers("communicator")[row], handle), mask=handle == _NONE)
+            columns["communicator"] = pa.array(
+                np.where(again, self._numbers("communicator")[row], handle), mask=handle == _NONE
+            )
         if collective:
             ranks, place = (np.where(known, self._numbers(c)[row], _NONE) for c in ("size", "group_rank"))
             sent, received = (integers(calls.column(c), _NONE) for c in ("sent_bytes", "recv_bytes"))

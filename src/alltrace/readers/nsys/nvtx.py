@@ -18,7 +18,18 @@ from alltrace.readers.nsys.strings import Strings
 from alltrace.trace.arrays import either, unpacked
 from alltrace.trace.names import name_id, text_of_bytes
 
-_NCCL_CALLS = ("AllReduce", "AllGather", "ReduceScatter", "Broadcast", "Reduce", "Send", "Recv", "AlltoAll", "Gather", "Scatter")
+_NCCL_CALLS = (
+    "AllReduce",
+    "AllGather",
+    "ReduceScatter",
+    "Broadcast",
+    "Reduce",
+    "Send",
+    "Recv",
+    "AlltoAll",
+    "Gather",
+    "Scatter",
+)
 RANGE_KINDS = ("pushpop", "startend")
 _PUSHPOP = 59
 _STARTEND = (60, 71)
@@ -71,7 +82,11 @@ class Nvtx:
                     self._note(batch, types)
                 if wanted == "ranges" and (part := self._ranges(batch, types, numbers, mixed=mixed)) is not None:
                     yield part
-                if mixed and (wanted == "marks" or marks is not None) and (part := self._marks(batch, types)) is not None:
+                if (
+                    mixed
+                    and (wanted == "marks" or marks is not None)
+                    and (part := self._marks(batch, types)) is not None
+                ):
                     if wanted == "marks":
                         yield part
                     elif marks is not None:
@@ -178,7 +193,9 @@ class Nvtx:
         self._scanned = True
         for table in self.tables():
             types = self._source.tables[table]
-            columns = {c: raw_type(types[c]) for c in ("eventType", "globalTid", "domainId", "text", "textId") if c in types}
+            columns = {
+                c: raw_type(types[c]) for c in ("eventType", "globalTid", "domainId", "text", "textId") if c in types
+            }
             for batch in self._source.batches(table, columns):
                 self._note(batch, unpacked(as_integers(batch.column("eventType")))[0])
 

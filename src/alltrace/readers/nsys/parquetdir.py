@@ -37,7 +37,9 @@ class ParquetFolder:
                 advice="export the report again",
             ) from error
         if not self._files:
-            raise InputError(path, found="the folder has no .parquet files", expected="an export by nsys export -t parquetdir")
+            raise InputError(
+                path, found="the folder has no .parquet files", expected="an export by nsys export -t parquetdir"
+            )
 
     def count_about(self, table: str) -> int:
         """The number of rows of `table`, which the file's footer has."""
@@ -107,7 +109,8 @@ def _split(batches: list[Any], rows: int, wanted: int) -> tuple[Any, list[Any], 
     """The first `wanted` rows as one batch, and what is left."""
     table = pa.Table.from_batches(batches).combine_chunks()
     first = pa.RecordBatch.from_arrays(
-        [c.combine_chunks() if c.num_chunks != 1 else c.chunk(0) for c in table.slice(0, wanted).columns], schema=table.schema
+        [c.combine_chunks() if c.num_chunks != 1 else c.chunk(0) for c in table.slice(0, wanted).columns],
+        schema=table.schema,
     )
     rest = table.slice(wanted).to_batches()
     return first, rest, rows - wanted

@@ -245,7 +245,9 @@ def payload_texts(batch: Any, strings: Strings, payloads: Payloads) -> Any:
         if values.null_count == batch.num_rows:
             continue
         if column == "jsonTextId":
-            texts = pa.array([None if v is None else strings.text(v) for v in as_integers(values).to_pylist()], pa.string())
+            texts = pa.array(
+                [None if v is None else strings.text(v) for v in as_integers(values).to_pylist()], pa.string()
+            )
         elif column == "binaryData":
             texts = _binary_texts(batch, values, payloads)
         elif column == "uint64Value" and values.type == pa.int64():

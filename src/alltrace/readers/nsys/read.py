@@ -31,7 +31,11 @@ from alltrace.trace.schema import EVENT_TABLES, TABLES
 # tables hold global ones, of which the rest is taken from the list of processes.
 
 KINDS = ("read", "write", "open", "close", "other")
-_EVENTS, _DESCRIPTORS, _TYPES = "OSRT_FILE_ACCESS_EVENTS", "OSRT_FILE_ACCESS_DESCRIPTORS", "ENUM_OSRT_FILE_ACCESS_EVENT_TYPE"
+_EVENTS, _DESCRIPTORS, _TYPES = (
+    "OSRT_FILE_ACCESS_EVENTS",
+    "OSRT_FILE_ACCESS_DESCRIPTORS",
+    "ENUM_OSRT_FILE_ACCESS_EVENT_TYPE",
+)
 _ACCESS_COLUMNS = ("startedAt", "endedAt", "fileAccessId", "threadId", "eventType", "apiCallId", "bytesProcessed")
 _VM = 1 << 48  # the first virtual machine of a host, as in a report that lists no processes
 
@@ -200,7 +204,9 @@ class NsysReader:
         self._source = source
         self._exported = exported
         if "StringIds" not in source.tables and not any(_is_event_table(t) for t in source.tables):
-            raise InputError(path, found="it has none of the tables of an nsys export", expected="an export of Nsight Systems")
+            raise InputError(
+                path, found="it has none of the tables of an nsys export", expected="an export of Nsight Systems"
+            )
         self._strings = Strings(source)
         self._entities = Entities(source, self._strings)
         self._untimed: dict[str, int] = {}
@@ -296,7 +302,10 @@ class NsysReader:
         if self._event_records.table is not None:
             canonical.setdefault(self._event_records.table, ["syncs"])
         # a table without rows in the result, such as the strings, contributes to everything
-        warnings = [ReportWarning(text, tuple(canonical.get(raw, EVENT_TABLES))) for raw, text in self._source.warnings().items()]
+        warnings = [
+            ReportWarning(text, tuple(canonical.get(raw, EVENT_TABLES)))
+            for raw, text in self._source.warnings().items()
+        ]
         for raw, rows in self._untimed.items():
             text = f"rows of table {printable(raw)} that are left out because they have no time"
             warnings.append(ReportWarning(text, tuple(canonical.get(raw, ())), rows))
@@ -348,7 +357,11 @@ def open_report(path: Path, known: Sequence[ReportProcess] = (), scratch: Path |
 
 
 def _reader(
-    source: RawSource, report_format: str, path: Path, exported: Exported | None = None, known: Sequence[ReportProcess] = ()
+    source: RawSource,
+    report_format: str,
+    path: Path,
+    exported: Exported | None = None,
+    known: Sequence[ReportProcess] = (),
 ) -> NsysReader:
     try:
         return NsysReader(source, report_format, path, exported, known)

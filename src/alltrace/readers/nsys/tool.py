@@ -55,7 +55,9 @@ def find_nsys() -> Path | None:
 def tool_version(nsys: Path) -> str | None:
     """The version of an nsys, such as `2023.4.4.54`, or None if it does not say."""
     try:
-        answer = subprocess.run([str(nsys), "--version"], capture_output=True, text=True, errors="replace", timeout=60, check=False)
+        answer = subprocess.run(
+            [str(nsys), "--version"], capture_output=True, text=True, errors="replace", timeout=60, check=False
+        )
     except (OSError, subprocess.TimeoutExpired):
         return None
     match = _VERSION.search(answer.stdout)
@@ -91,7 +93,9 @@ class Exported:
         if not path.is_file():
             raise InputError(path, found="there is no such file")
         if not path.stat().st_size:
-            raise InputError(path, found="the file is empty", expected="a report of Nsight Systems", advice="capture it again")
+            raise InputError(
+                path, found="the file is empty", expected="a report of Nsight Systems", advice="capture it again"
+            )
         nsys = _needed_nsys(path)
         self._folder = tempfile.TemporaryDirectory(prefix="alltrace-nsys-", dir=scratch)
         try:
@@ -196,7 +200,11 @@ def _run(command: Sequence[str]) -> tuple[int, str]:
     """Run a tool in a separate process group; returns its exit code and its last line. An interrupt ends it, too."""
     try:
         process = subprocess.Popen(
-            list(command), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
+            list(command),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
         )
     except OSError as error:
         return 127, str(error)

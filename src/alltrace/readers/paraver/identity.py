@@ -126,7 +126,11 @@ def look_at(path: Path) -> Facts:
         raise InputError(path, found=str(error), expected=EXPECTED) from error
     ranks = {int(m[1]): (int(m[2]), int(m[3])) for line in comments if (m := _TASK.fullmatch(line))}
     tasks = [t for appl in header.tasks for t in appl]
-    if sum(n for n, _ in tasks) > _MOST_THREADS or len(header.tasks) != 1 or sorted(ranks) != list(range(1, len(tasks) + 1)):
+    if (
+        sum(n for n, _ in tasks) > _MOST_THREADS
+        or len(header.tasks) != 1
+        or sorted(ranks) != list(range(1, len(tasks) + 1))
+    ):
         raise InputError(path, found="its first lines do not name a rank for each task", expected=EXPECTED)
     if not header.cpus:
         raise InputError(path, found="its first line names no nodes", expected=EXPECTED)
@@ -144,7 +148,9 @@ def _rows(path: Path, header: Header) -> dict[str, list[str]]:
     try:
         lines = iter(path.read_text(encoding="utf-8", errors="replace").split("\n"))
     except OSError as error:
-        raise InputError(path, found=f"it cannot be read ({error.strerror})", expected="the .row file next to the trace") from error
+        raise InputError(
+            path, found=f"it cannot be read ({error.strerror})", expected="the .row file next to the trace"
+        ) from error
     labels: dict[str, list[str]] = {}
     for line in lines:
         level = _LEVEL.fullmatch(line)
@@ -153,7 +159,9 @@ def _rows(path: Path, header: Header) -> dict[str, list[str]]:
     sizes = header.sizes()
     for name in ("CPU", "NODE", "THREAD"):
         if len(labels.get(name, ())) != sizes[name]:
-            raise InputError(path, found=f"it lacks labels of level {name}: expected {sizes[name]}", expected="the trace's .row")
+            raise InputError(
+                path, found=f"it lacks labels of level {name}: expected {sizes[name]}", expected="the trace's .row"
+            )
     return labels
 
 

@@ -85,7 +85,9 @@ class Profile:
     ranges: int  # the first NVTX domain; the others follow at `range_step`
     range_step: int  # from one domain to the next
     metrics: int  # the first GPU metric
-    exact: bool  # whether values of metrics keep decimals by `PRECISION`, which some tools other than Paraver do not know
+    exact: (
+        bool  # whether values of metrics keep decimals by `PRECISION`, which some tools other than Paraver do not know
+    )
     nccl_ranges: int | None = None  # the NVTX domain of NCCL, which then is not among the others
     default_first: bool = False  # whether the default NVTX domain comes before those with a name, as an empty name does
     # labels of types instead of ours; ranges are then labelled with their domain too
@@ -126,7 +128,11 @@ _NSYS2PRV = {
     "OpenACC data": "OpenACC Data Events",
     "OpenACC launch": "OpenACC Launch Events",
     "OpenACC other": "OpenACC Other Events",
-    **{f"Kernel {what} {axis}": f"Kernel {short}{axis}" for what, short in (("Grid", "Grd"), ("Block", "Blk")) for axis in "XYZ"},
+    **{
+        f"Kernel {what} {axis}": f"Kernel {short}{axis}"
+        for what, short in (("Grid", "Grd"), ("Block", "Blk"))
+        for axis in "XYZ"
+    },
     "Kernel Static shared memory (bytes)": "Kernel Static Shared Memory",
     "Kernel Dynamic shared memory (bytes)": "Kernel Dynamic Shared Memory",
     "Kernel Local memory (bytes)": "Kernel Local memory reserved for kernel",
@@ -136,7 +142,9 @@ _NSYS2PRV = {
 _OURS = {theirs: ours for ours, theirs in _NSYS2PRV.items()}
 PROFILES = {
     "extrae": Profile(63000207, 63000208, 64000000, 1, 66800000, exact=True),
-    "nsys2prv": Profile(63000007, 63000008, 9600, 100, 9400, exact=False, nccl_ranges=9500, default_first=True, labels=_NSYS2PRV),
+    "nsys2prv": Profile(
+        63000007, 63000008, 9600, 100, 9400, exact=False, nccl_ranges=9500, default_first=True, labels=_NSYS2PRV
+    ),
 }
 
 

@@ -95,7 +95,14 @@ class Parsed(Pass):
         sizes = np.diff(lines.offsets)
         rows = lines.offsets[:-1][(sizes >= 8) & ~lines.wrong]
         kind, cpu, task, thread = (lines.values[rows + n] for n in (0, 1, 3, 4))
-        whole = (kind <= 2) & (cpu > 0) & (cpu <= len(self._facts.cpus)) & (task > 0) & (task < len(self._first)) & (thread > 0)
+        whole = (
+            (kind <= 2)
+            & (cpu > 0)
+            & (cpu <= len(self._facts.cpus))
+            & (task > 0)
+            & (task < len(self._first))
+            & (thread > 0)
+        )
         at = self._first[task[whole] - 1] + thread[whole] - 1
         cpu = cpu[whole]
         inside = at < len(self._tasks)
@@ -108,7 +115,9 @@ class Parsed(Pass):
     def _device(self, places: Int64) -> Int64:
         for place in np.unique(places[self._device_of[places] < 0]).tolist():
             ordinal = self._facts.threads[place].ordinal
-            self._device_of[place] = self._devices.setdefault((0, -1 if ordinal is None else ordinal), len(self._devices))
+            self._device_of[place] = self._devices.setdefault(
+                (0, -1 if ordinal is None else ordinal), len(self._devices)
+            )
         devices: Int64 = self._device_of[places]
         return devices
 
@@ -129,7 +138,9 @@ class Parsed(Pass):
         else:
             columns |= {"start": rows[core.BEGIN], "end": rows[core.END]}
         if slot.table in (*_GPU, "api"):
-            columns["correlation"] = _known(np.where(details["correlation"] > 0, details["correlation"], rows[core.CALL]), 1)
+            columns["correlation"] = _known(
+                np.where(details["correlation"] > 0, details["correlation"], rows[core.CALL]), 1
+            )
         if slot.table in _GPU:
             columns["device"] = self._device(places)
             streams = np.array([-1 if t.stream is None else t.stream for t in self._facts.threads], np.int64)
@@ -137,7 +148,9 @@ class Parsed(Pass):
         else:
             columns["thread"] = places
         if slot.table == "copies":
-            columns["kind"] = pa.array([_COPIES.get(t, "unknown") for t in texts]).dictionary_encode().take(pa.array(inverse))
+            columns["kind"] = (
+                pa.array([_COPIES.get(t, "unknown") for t in texts]).dictionary_encode().take(pa.array(inverse))
+            )
             columns["bytes"] = _known(details["bytes"])
         elif slot.table == "graphs":
             columns |= {c: _known(details[c]) for c in ("graph", "graph_exec")}
@@ -147,7 +160,8 @@ class Parsed(Pass):
             if slot.table == "kernels":
                 columns["short_name"] = names
                 columns |= {
-                    c: _known(details[c], most=_MOST[schema.TABLES["kernels"].column(c).type]) for c, _ in ev.GEOMETRY.values()
+                    c: _known(details[c], most=_MOST[schema.TABLES["kernels"].column(c).type])
+                    for c, _ in ev.GEOMETRY.values()
                 }
             word = self._word(slot, texts)
             if word is not None:
@@ -156,7 +170,11 @@ class Parsed(Pass):
             columns["domain"] = pa.array(np.full(len(places), self._names.add(slot.word)))
         if slot.table == "mpi":
             size = message_of_buffers(columns["name"].to_numpy(), details["sent"], details["received"])
-            columns |= {"bytes": _known(size), "sent_bytes": _known(details["sent"]), "recv_bytes": _known(details["received"])}
+            columns |= {
+                "bytes": _known(size),
+                "sent_bytes": _known(details["sent"]),
+                "recv_bytes": _known(details["received"]),
+            }
         return columns
 
     @staticmethod
@@ -184,14 +202,18 @@ class Parsed(Pass):
             {"device": row, "ordinal": max(ordinal, 0), "gpu": max(cpu - 1, 0), "uuid": self._uuid(cpu)}
             for (cpu, ordinal), row in self._devices.items()
         ]
-        return dictionary_tables({"processes": processes, "threads": threads, "streams": streams, "devices": devices}, self._names)
+        return dictionary_tables(
+            {"processes": processes, "threads": threads, "streams": streams, "devices": devices}, self._names
+        )
 
     def _uuid(self, cpu: int) -> str | None:
         """What the trace calls a GPU, less its host's name."""
         if not 0 < cpu <= len(self._facts.cpus):
             return None
         label = self._facts.cpus[cpu - 1]
-        host = next((h for h in sorted(set(self._facts.hosts), key=len, reverse=True) if label.startswith(f"{h}.")), None)
+        host = next(
+            (h for h in sorted(set(self._facts.hosts), key=len, reverse=True) if label.startswith(f"{h}.")), None
+        )
         name = label if host is None else label[len(host) + 1 :]
         return None if name.startswith("ordinal ") or name == "no GPU" else name
 
@@ -240,7 +262,9 @@ def _slots_of(events: Iterable[EventType]) -> _Slots:
         (ev.OPENMP, "openmp", None), (ev.OSRT, "osrt", None), (ev.UCX, "ucx", None), (ev.SYSCALL, "syscalls", None),
         (ev.RANGE_STARTEND, "ranges", None), (ev.MARK, "marks", None),
     ]  # fmt: skip
-    slots = [_Slot(table, word, labels.get(n, ("", {}))[1], PUNCTUAL if n == ev.MARK else 0) for n, table, word in wanted]
+    slots = [
+        _Slot(table, word, labels.get(n, ("", {}))[1], PUNCTUAL if n == ev.MARK else 0) for n, table, word in wanted
+    ]
     slot_of = {n: slot for slot, (n, _, _) in enumerate(wanted) if n >= 0}
     for number, (label, values) in labels.items():
         if label.startswith(_NVTX) and number not in slot_of and number not in _DEPTHS:

@@ -94,7 +94,9 @@ class _Process:
         self._add("info_agent", self._agents())
         names = ("kernel_name", "formatted_kernel_name", "arch_vgpr_count")
         symbols = map(_object, _list(self._content.get("kernel_symbols")))
-        self._add("info_kernel_symbol", [(_int(s.get("kernel_id")), *(_value(s.get(n)) for n in names)) for s in symbols])
+        self._add(
+            "info_kernel_symbol", [(_int(s.get("kernel_id")), *(_value(s.get(n)) for n in names)) for s in symbols]
+        )
         records = _object(self._content.get("buffer_records"))
         self._add("kernel_dispatch", self._dispatches(records))
         self._add("memory_copy", self._copies(records))
@@ -183,7 +185,9 @@ class _Process:
 
     def _add_counters(self) -> None:
         """The values of counters, and dispatches that are recorded with them alone."""
-        counters = [(_handle(c.get("id")), _value(c.get("name"))) for c in map(_object, _list(self._content.get("counters")))]
+        counters = [
+            (_handle(c.get("id")), _value(c.get("name"))) for c in map(_object, _list(self._content.get("counters")))
+        ]
         self._add("info_pmc", counters)
         for record in map(_object, _list(_object(self._content.get("callback_records")).get("counter_collection"))):
             dispatch = _object(record.get("dispatch_data"))
@@ -192,7 +196,10 @@ class _Process:
                 event = self._event(dispatch)
                 own = self._dispatch({**dispatch, "thread_id": record.get("thread_id")})
                 self._add("kernel_dispatch", [(event, *own, event)])
-            values = [(event, _handle(v.get("counter_id")), v.get("value")) for v in map(_object, _list(record.get("records")))]
+            values = [
+                (event, _handle(v.get("counter_id")), v.get("value"))
+                for v in map(_object, _list(record.get("records")))
+            ]
             self._add("pmc_event", [(None, *row) for row in values if isinstance(row[2], int | float)])
 
 

@@ -48,7 +48,11 @@ class TableSet(NamedTuple):
     def earliest(self, table: str) -> str | None:
         """A statement for the earliest start of a table; None if there is no such table."""
         chosen, tail = self._parts(table, ("start",), {})
-        return f"SELECT min({chosen[0]}) FROM {tail} WHERE typeof({chosen[0]}) = 'integer' AND {chosen[0]} >= 0" if tail else None
+        return (
+            f"SELECT min({chosen[0]}) FROM {tail} WHERE typeof({chosen[0]}) = 'integer' AND {chosen[0]} >= 0"
+            if tail
+            else None
+        )
 
     def _parts(self, table: str, columns: Sequence[str], joined: Mapping[str, str]) -> tuple[list[str], str]:
         """What to select, and what from; an empty text if there is no such table."""
@@ -99,9 +103,7 @@ def table_sets(declared: Mapping[bytes, frozenset[str]]) -> list[TableSet]:
 
 EXPECTED = "a database (rocpd, .db) or JSON of rocprofv3"
 FILLED = ("kernels", "copies", "api", "ranges", "memory", "kernel_counters")
-_EXPERIMENTAL = (
-    "the reader of rocprofv3 databases is experimental: it was only tested with databases made from the published schema"
-)
+_EXPERIMENTAL = "the reader of rocprofv3 databases is experimental: it was only tested with databases made from the published schema"
 _ROWS = 1 << 14
 _INT64, _INT32 = 1 << 63, 1 << 31
 _DIRECTION = re.compile(r"(HOST|DEVICE)_TO_(HOST|DEVICE)")
@@ -128,8 +130,12 @@ class RocpdReader:
         self._rows_left_out = 0
         with connection(self._access) as opened:
             declared = {
-                bytes(name): frozenset(_text(row[1]) for row in opened.execute(f"PRAGMA table_info({quoted(_text(name))})"))
-                for name, sql in opened.execute("SELECT CAST(name AS BLOB), sql FROM sqlite_master WHERE type = 'table'")
+                bytes(name): frozenset(
+                    _text(row[1]) for row in opened.execute(f"PRAGMA table_info({quoted(_text(name))})")
+                )
+                for name, sql in opened.execute(
+                    "SELECT CAST(name AS BLOB), sql FROM sqlite_master WHERE type = 'table'"
+                )
                 if bytes(name).startswith(b"rocpd_") and _text(sql).upper().startswith("CREATE TABLE")
             }
         self._sets = table_sets(declared)
@@ -163,7 +169,9 @@ class RocpdReader:
         for of in self._sets:
             nodes = {row[0]: _text(row[1]) for row in self._select(of, "rocpd_info_node", ("id", "hostname"))}
             self._hosts |= {name for name in nodes.values() if name}
-            for key, pid, command, variables in self._select(of, "rocpd_info_process", ("id", "pid", "command", "environment")):
+            for key, pid, command, variables in self._select(
+                of, "rocpd_info_process", ("id", "pid", "command", "environment")
+            ):
                 row = len(self._processes)
                 self._process_of[of.suffix, key] = row
                 own, removed = _environment(variables)
@@ -189,7 +197,11 @@ class RocpdReader:
     def _device(self, row: int, ordinal: int | None, name: str, about: dict[str, Any]) -> dict[str, Any]:
         domain, place = about.get("domain"), about.get("location_id")
         is_place = isinstance(place, int) and 0 <= place < 1 << 16 and isinstance(domain, int) and 0 <= domain < _INT32
-        bus = f"{domain:04x}:{place >> 8:02x}:{place >> 3 & 31:02x}.{place & 7}" if is_place and isinstance(place, int) else None
+        bus = (
+            f"{domain:04x}:{place >> 8:02x}:{place >> 3 & 31:02x}.{place & 7}"
+            if is_place and isinstance(place, int)
+            else None
+        )
         count = about.get("cu_count")
         return {
             "device": row, "ordinal": ordinal, "gpu": ordinal, "bus_id": bus, "name": self._names.add(name) if name else None,
@@ -211,7 +223,9 @@ class RocpdReader:
     def _identity(self, environment: dict[str, str]) -> Report:
         used = [d["ordinal"] for d in self._devices if d["ordinal"] is not None]
         processes = tuple(
-            ReportProcess(p["process"], p["pid"], self._names.get(p["name"], "") if p["name"] else "", gpu=bool(self._devices))
+            ReportProcess(
+                p["process"], p["pid"], self._names.get(p["name"], "") if p["name"] else "", gpu=bool(self._devices)
+            )
             for p in self._processes
         )
         return Report(
@@ -292,7 +306,11 @@ class RocpdReader:
     def _api(self, of: TableSet) -> Iterator[dict[str, Any]]:
         for category, name, row in self._calls(of):
             if not category.startswith("MARKER"):
-                yield {**row, "name": self._names.add(name), "kind": "driver" if category.startswith("HSA") else "runtime"}
+                yield {
+                    **row,
+                    "name": self._names.add(name),
+                    "kind": "driver" if category.startswith("HSA") else "runtime",
+                }
 
     def _ranges(self, of: TableSet) -> Iterator[dict[str, Any]]:
         for number, (category, name, row) in enumerate(self._calls(of), 1):
@@ -326,7 +344,11 @@ class RocpdReader:
                 }  # fmt: skip
         for event, metric, value in self._select(of, "rocpd_pmc_event", ("event_id", "pmc_id", "value")):
             if event in dispatches and isinstance(value, int | float):
-                yield {**dispatches[event], "metric": self._names.add(metrics.get(metric, "unknown")), "value": float(value)}
+                yield {
+                    **dispatches[event],
+                    "metric": self._names.add(metrics.get(metric, "unknown")),
+                    "value": float(value),
+                }
 
     def _symbols(self, of: TableSet) -> dict[Any, tuple[str, int | None]]:
         """Names of kernels, and the registers of each."""
@@ -346,7 +368,11 @@ class RocpdReader:
         if first is None or last is None or not 0 <= first <= last:
             self._rows_left_out += 1
             return None
-        return {"start": first - self._zero, "end": last - self._zero, "process": self._process_of.get((of.suffix, pid), 0)}
+        return {
+            "start": first - self._zero,
+            "end": last - self._zero,
+            "process": self._process_of.get((of.suffix, pid), 0),
+        }
 
     def _on_device(self, of: TableSet, agent: Any, queue: Any, stream: Any, call: Any) -> dict[str, Any]:
         return {
@@ -360,7 +386,11 @@ class RocpdReader:
 
     def dictionaries(self) -> dict[str, Any]:
         """The dictionaries of what was streamed; see `ReportReader.dictionaries`."""
-        rows = {"processes": self._processes or [{"process": 0, "pid": 0}], "threads": self._threads, "devices": self._devices}
+        rows = {
+            "processes": self._processes or [{"process": 0, "pid": 0}],
+            "threads": self._threads,
+            "devices": self._devices,
+        }
         return dictionary_tables(rows, self._names)
 
     def warnings(self) -> tuple[ReportWarning, ...]:

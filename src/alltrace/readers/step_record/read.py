@@ -32,12 +32,17 @@ class StepRecordReader(HeldReader):
         self._ranks = [rank for rank in read_ranks(path) if rank.steps]
         begins = [step.begin_ns for rank in self._ranks for step in rank.steps]
         if not begins or not 0 <= min(begins) <= max(begins) < _MOST_NS:
-            raise InputError(path, found="it has no steps" if not begins else "its times are impossible", expected=_EXPECTED)
+            raise InputError(
+                path, found="it has no steps" if not begins else "its times are impossible", expected=_EXPECTED
+            )
         self._zero_ns = min(begins) // _SECOND_NS * _SECOND_NS
         self._names: dict[int, str] = {}
         damaged = sum(rank.damaged for rank in self._ranks)
         lost = sum(step.flags & INCOMPLETE != 0 for rank in self._ranks for step in rank.steps)
-        texts = (("steps whose records are damaged, left out", damaged), ("gaps in which steps were not measured", lost))
+        texts = (
+            ("steps whose records are damaged, left out", damaged),
+            ("gaps in which steps were not measured", lost),
+        )
         self.report = Report(
             path=str(path),
             format="step-record",
@@ -61,7 +66,9 @@ class StepRecordReader(HeldReader):
                 steps = rank.steps[first : first + _STEPS]
                 # two clocks say when a step begins and how long it takes, so it may end some us after the next one begins
                 limits = [step.begin_ns for step in rank.steps[first + 1 : first + _STEPS + 1]] + [_MOST_NS]
-                rows = [row for step, limit in zip(steps, limits, strict=False) for row in self._rows(step, limit, names)]
+                rows = [
+                    row for step, limit in zip(steps, limits, strict=False) for row in self._rows(step, limit, names)
+                ]
                 count = len(rows)
                 columns: dict[str, Any] = {
                     "start": [start for start, _, _ in rows],

@@ -43,7 +43,9 @@ _DEEPSPEED_STEPS = re.compile(
     rf"\bsteps: (?P<step>[0-9]{{1,15}}) loss: (?P<loss>{_REAL}) iter time \(s\): (?P<step_time_s>{_NUMBER})(?:"
     rf" samples/sec: (?P<samples_per_s>{_NUMBER}))?"
 )
-_DEEPSPEED_STEP = re.compile(r"\bstep=(?P<step>[0-9]{1,15}), skipped=(?P<skipped>[0-9]{1,15}), lr=\[(?P<learning_rate>[^\],]*)")
+_DEEPSPEED_STEP = re.compile(
+    r"\bstep=(?P<step>[0-9]{1,15}), skipped=(?P<skipped>[0-9]{1,15}), lr=\[(?P<learning_rate>[^\],]*)"
+)
 _FSDP = re.compile(
     rf"\bBatch (?P<step>[0-9]{{1,15}}) Loss: (?P<loss>{_REAL}), Speed: (?P<samples_per_s>{_NUMBER}) samples/sec(?:,"
     rf" lr: (?P<learning_rate>{_NUMBER}))?"
@@ -94,10 +96,18 @@ _KEYS: tuple[tuple[str, re.Pattern[str], float], ...] = tuple(
             r"approx flops per GPU|throughput per GPU \(TFLOP/s/GPU\)|TFLOPS_per_GPU|TFLOPs|model_tflops_per_gpu|tflops",
             1.0,
         ),
-        ("tokens_per_s_per_gpu", r"tokens per GPU \(tokens/s/GPU\)|tokens_per_sec_per_gpu|tokens-per-second-per-gpu|tps", 1.0),
+        (
+            "tokens_per_s_per_gpu",
+            r"tokens per GPU \(tokens/s/GPU\)|tokens_per_sec_per_gpu|tokens-per-second-per-gpu|tps",
+            1.0,
+        ),
         ("tokens_per_s", r"tokens_per_sec|tokens per second|tokens/sec", 1.0),
         ("samples_per_s", r"samples/sec|samples per second|samples_per_sec|CurrSamplesPerSec", 1.0),
-        ("memory_bytes", r"peak_memory_usage|memory|hip mem usage/free/total/usage_ratio|MaxMemAllocated|mem usages", 1.0),
+        (
+            "memory_bytes",
+            r"peak_memory_usage|memory|hip mem usage/free/total/usage_ratio|MaxMemAllocated|mem usages",
+            1.0,
+        ),
         ("loss_scale", r"loss scale|loss_scale", 1.0),
         ("loss", r"lm loss|lm_loss|reduced_train_loss|train_loss|loss", 1.0),
         ("grad_norm", r"grad norm|grad_norm", 1.0),
@@ -185,7 +195,9 @@ def _put(step: Step, key: str, text: str) -> None:
                 return
             value = _number_of(step, metric, text)
             if value is not None:
-                step.values[metric] = value[0] * (2**30 if metric == "memory_bytes" and not value[1] and value[0] < 1e5 else scale)
+                step.values[metric] = value[0] * (
+                    2**30 if metric == "memory_bytes" and not value[1] and value[0] < 1e5 else scale
+                )
             return
 
 
@@ -239,7 +251,9 @@ def _bar(text: str) -> Step | None:
         return None
     nemo = "train_step_timing" in match["rest"] or "global_step" in match["rest"]
     lightning = text[: match.start()].lstrip().startswith("Epoch")
-    step = Step("NeMo" if nemo else "Lightning" if lightning else "Hugging Face", int(match["step"]), total=int(match["total"]))
+    step = Step(
+        "NeMo" if nemo else "Lightning" if lightning else "Hugging Face", int(match["step"]), total=int(match["total"])
+    )
     for key, value in _BAR_PAIR.findall(match["rest"]):
         _put(step, key.strip(), value)
     if match["rate"] and "step_time_s" not in step.values:
@@ -335,9 +349,15 @@ def own_pattern(text: str) -> Callable[[str], Step | None]:
     odd = sorted(groups - {"step", *OWN_METRICS})
     if odd or "step" not in groups or len(groups) < 2:
         problem = (
-            f"has a group {odd[0]!r}" if odd else "has no group 'step'" if "step" not in groups else "only has the group 'step'"
+            f"has a group {odd[0]!r}"
+            if odd
+            else "has no group 'step'"
+            if "step" not in groups
+            else "only has the group 'step'"
         )
-        raise UsageError(f"--pattern {problem}; expected (?P<step>...) and groups called as metrics: {', '.join(OWN_METRICS)}")
+        raise UsageError(
+            f"--pattern {problem}; expected (?P<step>...) and groups called as metrics: {', '.join(OWN_METRICS)}"
+        )
 
     def read(line: str) -> Step | None:
         match = pattern.groups([line])[0]

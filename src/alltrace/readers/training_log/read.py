@@ -40,7 +40,9 @@ class TrainingLog:
     damage: str | None = None
 
 
-def read_training(path: str, advance: Callable[[int], None] = lambda _n: None, *, patterns: Sequence[str] = ()) -> TrainingLog:
+def read_training(
+    path: str, advance: Callable[[int], None] = lambda _n: None, *, patterns: Sequence[str] = ()
+) -> TrainingLog:
     """Read a training log, by a user's `patterns` alone if there are any (`own_pattern`).
 
     Raises `InputError`: the file cannot be read. Raises `UsageError`: a pattern cannot be used.
@@ -155,7 +157,9 @@ class _Reading:
 
     def close(self) -> TrainingLog:
         self._release()
-        if self._listed and not any("step_time_s" in s.values for its in self._by_step.values() for s, _n in its.values()):
+        if self._listed and not any(
+            "step_time_s" in s.values for its in self._by_step.values() for s, _n in its.values()
+        ):
             longest = self._listed[0]
             for times in self._listed:
                 longest = times if len(times) > len(longest) else longest

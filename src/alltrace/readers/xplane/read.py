@@ -195,7 +195,9 @@ class XplaneReader:
                         yield table, pa.RecordBatch.from_pylist(rows, schema)
                         rows = []
             except WireError as error:
-                raise InputError(self._path, found=f"it is damaged: {error}", expected=EXPECTED, advice="copy it again") from error
+                raise InputError(
+                    self._path, found=f"it is damaged: {error}", expected=EXPECTED, advice="copy it again"
+                ) from error
             if rows:
                 yield table, pa.RecordBatch.from_pylist(rows, schema)
 
@@ -217,7 +219,9 @@ class XplaneReader:
                         "correlation": _int64(event.stats.get("correlation_id")),
                     }
                     about = str(copy or fill or event.stats.get("kernel_details") or "")
-                    yield row | (_copied(about, fill is not None) if table == "copies" else self._kernel(event.name, about))
+                    yield row | (
+                        _copied(about, fill is not None) if table == "copies" else self._kernel(event.name, about)
+                    )
 
     def _kernel(self, name: str, about: str) -> dict[str, Any]:
         name = name.removesuffix(".kd")  # a symbol of AMD's code objects
@@ -252,7 +256,12 @@ class XplaneReader:
                     if call is not None:
                         if table == "api":
                             kind = "driver" if _DRIVER.match(event.name) else "runtime"
-                            yield {**place, "correlation": _int64(call), "name": self._names.add(event.name), "kind": kind}
+                            yield {
+                                **place,
+                                "correlation": _int64(call),
+                                "name": self._names.add(event.name),
+                                "kind": kind,
+                            }
                         elif table == "ranges" and "hlo_op" in (stats := {**operations.get(call, {}), **event.stats}):
                             yield self._range(place, _thunk(stats), number, "TSL")
                     elif event.name.startswith("$"):  # a call of the interpreter
@@ -275,7 +284,12 @@ class XplaneReader:
     def dictionaries(self) -> dict[str, Any]:
         """The dictionaries of what was streamed; see `ReportReader.dictionaries`."""
         threads = [
-            {"thread": n, "process": 0, "tid": _int64(line.number), "name": self._names.add(line.name) if line.name else None}
+            {
+                "thread": n,
+                "process": 0,
+                "tid": _int64(line.number),
+                "name": self._names.add(line.name) if line.name else None,
+            }
             for n, line in enumerate(self._threads)
         ]
         rows: dict[str, list[dict[str, Any]]] = {
@@ -310,7 +324,11 @@ class XplaneReader:
 
     def rows_estimate(self, tables: Collection[str]) -> int:
         """About how many rows `stream` will give: the events of the planes."""
-        devices = sum(len(line.events) for _, p in self._devices for line in p.lines) if {"kernels", "copies"} & set(tables) else 0
+        devices = (
+            sum(len(line.events) for _, p in self._devices for line in p.lines)
+            if {"kernels", "copies"} & set(tables)
+            else 0
+        )
         host = sum(len(line.events) for line in self._threads) if {"api", "ranges", "frames"} & set(tables) else 0
         return devices + host
 

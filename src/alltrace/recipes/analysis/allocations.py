@@ -75,7 +75,9 @@ def pools_of(rank: Rank) -> list[Pool]:
     device = integers(table.column("device"), -1)
     words, memory = coded(table.column("memory"))
     names = [*words.to_pylist(), None]
-    columns = {name: integers(table.column(name), -1) for name in ("time", "thread", "address", "source_row", "reserved_bytes")}
+    columns = {
+        name: integers(table.column(name), -1) for name in ("time", "thread", "address", "source_row", "reserved_bytes")
+    }
     size = np.where(is_one_of(table.column("kind"), ("free",)), -1, 1) * integers(table.column("bytes"))
     stacks = integers(table.column("stack"))
     stated = integers(table.column("allocated_bytes"), -1)
@@ -171,7 +173,10 @@ def with_labels(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 def pool_notes(pools: Sequence[tuple[int, Any]]) -> Iterator[str]:
     """What a reader must know of pools, from pairs of rank and row with `stated`, `addressed`, `unmatched_frees`."""
     for fact, words in (
-        ("stated", "the trace does not contain the total allocated memory, so sizes are summed from the start of the capture"),
+        (
+            "stated",
+            "the trace does not contain the total allocated memory, so sizes are summed from the start of the capture",
+        ),
         ("addressed", "the trace has no addresses, so frees cannot be matched with their blocks"),
     ):
         ranks = sorted({rank for rank, row in pools if not row[fact]})

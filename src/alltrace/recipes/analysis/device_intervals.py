@@ -53,7 +53,8 @@ def device_activity(rank: Rank) -> list[Activity]:
     """The work of each device of a rank, by device."""
     tables = {name: rank.table(name, columns) for name, columns in TABLES.items()}
     kernels, copies, graphs = (
-        {c: integers(table.column(c), -1 if c == "device" else 0) for c in ("start", "end", "device")} for table in tables.values()
+        {c: integers(table.column(c), -1 if c == "device" else 0) for c in ("start", "end", "device")}
+        for table in tables.values()
     )
     communicates = is_one_of(tables["kernels"].column("kind"), COMMUNICATION)
     meets = is_one_of(tables["kernels"].column("kind"), (MEETING,))

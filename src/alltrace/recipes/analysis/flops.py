@@ -33,7 +33,12 @@ _WIDTHS = {
     "float8_e5m2fnuz": 1, "complex<float>": 8, "complex<double>": 16, "complexfloat": 8, "complexdouble": 16,
 }  # fmt: skip
 EXPERTS = (
-    *("vllm::rocm_aiter_fused_moe", "vllm::inplace_fused_experts", "vllm::outplace_fused_experts", "vllm::fused_experts"),
+    *(
+        "vllm::rocm_aiter_fused_moe",
+        "vllm::inplace_fused_experts",
+        "vllm::outplace_fused_experts",
+        "vllm::fused_experts",
+    ),
     *("sglang::inplace_fused_experts", "sglang::outplace_fused_experts", "aiter::fused_moe", "aiter::fused_moe_"),
 )
 """Operators that take tokens, two weights of each expert, and each token's choice of experts."""
@@ -207,7 +212,9 @@ def _agree(a: int, b: int) -> None:
         raise ValueError("the shapes do not fit")
 
 
-def _convolution(stride: int, padding: int, dilation: int, transposed: int | None = None) -> Callable[[Call], tuple[int, int]]:
+def _convolution(
+    stride: int, padding: int, dilation: int, transposed: int | None = None
+) -> Callable[[Call], tuple[int, int]]:
     """The formula of a convolution with its arguments at these positions; input and weight come first."""
 
     def formula(call: Call) -> tuple[int, int]:
@@ -220,7 +227,10 @@ def _convolution(stride: int, padding: int, dilation: int, transposed: int | Non
             out: Sequence[int] = x[2:]
         else:
             room = [0] * count if call.values[padding : padding + 1] == ("valid",) else call.integers(padding, count)
-            out = [(n + 2 * p - d * (k - 1) - 1) // s + 1 for n, p, d, k, s in zip(x[2:], room, spread, window, steps, strict=True)]
+            out = [
+                (n + 2 * p - d * (k - 1) - 1) // s + 1
+                for n, p, d, k, s in zip(x[2:], room, spread, window, steps, strict=True)
+            ]
         if transposed is not None and call.truth(transposed):
             # every element of the input is multiplied with the window of all output channels of its group
             wide = [(n - 1) * s + d * (k - 1) + 1 for n, d, k, s in zip(x[2:], spread, window, steps, strict=True)]
@@ -244,7 +254,9 @@ def _convolution_backward(call: Call) -> tuple[int, int]:
     return one * (wanted[0] + wanted[1]), moved
 
 
-def _attention(first: int = 0, *, heads_last: bool = False, backward: bool = False) -> Callable[[Call], tuple[int, int]]:
+def _attention(
+    first: int = 0, *, heads_last: bool = False, backward: bool = False
+) -> Callable[[Call], tuple[int, int]]:
     """Attention: query, key, value from argument `first` on, as (batch, heads, sequence, elements), or heads third."""
 
     def formula(call: Call) -> tuple[int, int]:

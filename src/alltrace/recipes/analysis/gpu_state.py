@@ -63,7 +63,9 @@ def state_of_log(log: Any, spans: Int64) -> GpuState | None:
     if not len(rows):
         return None
     bits = sum(bit for bit in REASONS if np.mean((reasons[rows] & bit) != 0) >= _MOSTLY)
-    clock, memory, power, temperature = (median(log.column(name).fill_null(np.nan).to_numpy()[rows]) for name in _VALUES)
+    clock, memory, power, temperature = (
+        median(log.column(name).fill_null(np.nan).to_numpy()[rows]) for name in _VALUES
+    )
     return GpuState(clock, memory, power, temperature, bits, len(rows))
 
 
@@ -125,7 +127,9 @@ def _lower(mine: float | None, others: float | None) -> bool:
     return mine is not None and others is not None and mine < _LOWER * others
 
 
-def _sentence(ranks: Sequence[int], mine: Mapping[str, float | None], others: Mapping[str, float | None], bits: int) -> str:
+def _sentence(
+    ranks: Sequence[int], mine: Mapping[str, float | None], others: Mapping[str, float | None], bits: int
+) -> str:
     one = len(ranks) == 1
     who = f"Rank {ranks[0]}'s GPU" if one else f"The GPUs of ranks {number_ranges(ranks)}"
     its, it = ("its", "it") if one else ("their", "they")

@@ -80,7 +80,9 @@ def _replays_of(rank: Rank, work: GpuWork) -> Replays:
     rows = np.flatnonzero((work.kind == KERNEL) & (work.call >= 0))
     rows = rows[role[work.of_calls("row", rows)] == _REPLAY]
     names, which = distinct(work.name[rows])
-    blit = np.array([bool(text and _BLIT.match(text)) for text in rank.texts(pa.array(names, pa.int64())).to_pylist()], np.bool_)
+    blit = np.array(
+        [bool(text and _BLIT.match(text)) for text in rank.texts(pa.array(names, pa.int64())).to_pylist()], np.bool_
+    )
     rows = rows[~blit[which]] if len(rows) else rows
     replays = _in_order(rank, work, rows)
     sizes = [len(c) for c in captures]
@@ -129,13 +131,17 @@ def order_of(captured: Sequence[int], replayed: Sequence[int]) -> list[int | Non
         for way in (_blocks_from(blocks, replayed, offset) for offset in range(length)):
             if way is not None:
                 whole |= way[0]
-                graphs = way[1] if graphs is None else [a if a == b else None for a, b in zip(graphs, way[1], strict=True)]
+                graphs = (
+                    way[1] if graphs is None else [a if a == b else None for a, b in zip(graphs, way[1], strict=True)]
+                )
                 if graphs.count(None) == len(graphs):
                     return list(nothing)
     return list(nothing) if graphs is None or not whole else graphs
 
 
-def _blocks_from(blocks: Sequence[tuple[int, ...]], replayed: Sequence[int], offset: int) -> tuple[bool, list[int | None]] | None:
+def _blocks_from(
+    blocks: Sequence[tuple[int, ...]], replayed: Sequence[int], offset: int
+) -> tuple[bool, list[int | None]] | None:
     """Whether blocks from `offset` on have a whole one, and the capture of each replay; None without such blocks."""
     length = len(blocks[0])
     numbers = {block: n for n, block in enumerate(blocks)}
@@ -167,7 +173,9 @@ def _captures(api: Mapping[str, Int64], role: Int64, launched: NDArray[np.bool_]
     start, end, thread, process = (api[column] for column in ("start", "end", "thread", "process"))
     launches = []
     for begin in np.flatnonzero(role == _BEGIN).tolist():
-        ends = np.flatnonzero((role == _END) & (thread == thread[begin]) & (process == process[begin]) & (start >= end[begin]))
+        ends = np.flatnonzero(
+            (role == _END) & (thread == thread[begin]) & (process == process[begin]) & (start >= end[begin])
+        )
         if not len(ends):
             continue
         last = int(start[ends].min())

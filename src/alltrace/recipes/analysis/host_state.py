@@ -18,7 +18,16 @@ from numpy.typing import NDArray
 from alltrace.recipes.analysis.gpu_state import Comparison, beside_peers, median, typical
 from alltrace.run.rank import Rank
 from alltrace.trace.arrays import Int64, integers
-from alltrace.trace.intervals import Merged, containing, difference, intersection, merge, merge_by_track, overlap_ns, union
+from alltrace.trace.intervals import (
+    Merged,
+    containing,
+    difference,
+    intersection,
+    merge,
+    merge_by_track,
+    overlap_ns,
+    union,
+)
 from alltrace.trace.number_text import number_ranges
 
 READS = {"sched": ("time", "thread", "cpu", "scheduled_in"), "samples": ("time", "thread", "cpu", "symbol")}
@@ -66,7 +75,9 @@ class CpuPlaces:
 
     # how often one came to another CPU, per second on CPUs; None without scheduling events
     moves_per_s: float | None = None
-    homes: Mapping[str, float] = field(default_factory=dict)  # shares of the time by number of the CPU, of `_SETTLED` or more
+    homes: Mapping[str, float] = field(
+        default_factory=dict
+    )  # shares of the time by number of the CPU, of `_SETTLED` or more
     sockets: Mapping[str, float] = field(default_factory=dict)  # shares of the time by socket, if the host has several
     socket_cpus: Mapping[str, str] = field(default_factory=dict)  # the CPUs of each socket, likewise
     near: str = ""  # the CPUs near the rank's GPU, as NCCL states them
@@ -96,7 +107,9 @@ def cpu_places(rank: Rank, threads: Int64) -> CpuPlaces | None:
     total = float(weight.sum())
     if not total:
         return None
-    moves = int(((thread[1:] == thread[:-1]) & (cpu[1:] != cpu[:-1])).sum()) / (total / 1e9) if rank.has("sched") else None
+    moves = (
+        int(((thread[1:] == thread[:-1]) & (cpu[1:] != cpu[:-1])).sum()) / (total / 1e9) if rank.has("sched") else None
+    )
     shares = np.bincount(np.maximum(cpu, 0), weight) / total
     homes = {str(n): float(shares[n]) for n in np.flatnonzero(shares >= _SETTLED).tolist()}
     return replace(_nodes(rank, shares), moves_per_s=moves, homes=homes)
@@ -236,7 +249,9 @@ def _sentence(ranks: Sequence[int], evidence: Mapping[str, float], most: HostSta
         peers = evidence.get("peers_on_cpu_share")
         against = f" (other ranks: {100 * peers:.0f} %)" if peers is not None else ""
         meaning = ", so it was busy" if share >= _BUSY else ", so it waited or could not run" if share <= _IDLE else ""
-        parts.append(f"The launching thread of {whose} was on a CPU for {100 * share:.0f} % of that time{against}{meaning}.")
+        parts.append(
+            f"The launching thread of {whose} was on a CPU for {100 * share:.0f} % of that time{against}{meaning}."
+        )
     if taken is not None and taken >= _TAKEN:
         parts.append(
             f"Other threads of the job had the CPU that it left for {100 * taken:.0f} % of the rest: give it its own core."
@@ -246,7 +261,9 @@ def _sentence(ranks: Sequence[int], evidence: Mapping[str, float], most: HostSta
     return " ".join(parts)
 
 
-def compared_places(states: Mapping[int, CpuPlaces | None], ranks: Sequence[int], hosts: Mapping[int, str]) -> Comparison:
+def compared_places(
+    states: Mapping[int, CpuPlaces | None], ranks: Sequence[int], hosts: Mapping[int, str]
+) -> Comparison:
     """Whether launching threads of `ranks` wander between CPUs more than others, or share theirs with another rank."""
     by_rank = {r: s for r, s in states.items() if s is not None}
     own = sorted(r for r in set(ranks) if r in by_rank)
@@ -319,5 +336,10 @@ def _on_another_node(rank: int, by_rank: Mapping[int, CpuPlaces], hosts: Mapping
     if second < max(_SETTLED, _MORE_OFTEN * (median(np.array(rest)) or 0.0)):
         return 0.0, ""
     shares = sorted(((share, socket) for socket, share in place.sockets.items() if share >= _TAKEN), reverse=True)
-    where = ", ".join(f"{100 * share:.0f} % on socket {socket} (CPUs {place.socket_cpus.get(socket)})" for share, socket in shares)
-    return second, f"The launching thread of rank {rank} ran on several sockets, {where} of its time: bind it to CPUs of one."
+    where = ", ".join(
+        f"{100 * share:.0f} % on socket {socket} (CPUs {place.socket_cpus.get(socket)})" for share, socket in shares
+    )
+    return (
+        second,
+        f"The launching thread of rank {rank} ran on several sockets, {where} of its time: bind it to CPUs of one.",
+    )

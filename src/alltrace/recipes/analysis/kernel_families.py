@@ -86,9 +86,13 @@ def _precision(name: str, family: str) -> str | None:
     if match := _XMMA.search(name):
         return _WORDS.get(match[1] or "f32")
     if match := _XMMA_TRAITS.search(name):
-        return {"hmma": TF32 if match[2] == "tf32" else HALF, "dmma": FP64, "dgemm": FP64, "hgemm": HALF, "imma": None}.get(
-            match[1], FP32
-        )
+        return {
+            "hmma": TF32 if match[2] == "tf32" else HALF,
+            "dmma": FP64,
+            "dgemm": FP64,
+            "hgemm": HALF,
+            "imma": None,
+        }.get(match[1], FP32)
     if match := _TENSILE.search(name):
         return _TENSILE_OPERAND.get(match[1][0])
     narrow = [w for w in _WORD.findall(name) if w not in ("f32", "fp32")]
@@ -114,4 +118,8 @@ def _of_math(name: str, match: re.Match[str]) -> str | None:
     if shape is None:
         return FP32
     # of fp32 operands, the products of 16 x 8 x 4 and 16 x 8 x 8 are TF32 from Ampere on; others are not known of
-    return TF32 if shape in ("1684", "1688") and re.search(r"cutlass_(?:80|9\d|1\d\d)|ampere|hopper|sm[89]\d", name) else None
+    return (
+        TF32
+        if shape in ("1684", "1688") and re.search(r"cutlass_(?:80|9\d|1\d\d)|ampere|hopper|sm[89]\d", name)
+        else None
+    )

@@ -56,7 +56,9 @@ def origins_of(rank: Rank) -> Origins:
 
     program = Program.of(rank)
     operators, modules, lines = program.nodes("operator"), program.nodes("module"), _lines(rank, program)
-    at_operator, at_module, at_line = (np.where(has_call, _keys_around(n, calls), -1) for n in (operators, modules, lines))
+    at_operator, at_module, at_line = (
+        np.where(has_call, _keys_around(n, calls), -1) for n in (operators, modules, lines)
+    )
     # the backward's thread has no modules and lines: use those of the forward operator
     back, forward = program.backward_pairs()
     step = np.where(has_call, innermost_node(back, calls), -1)
@@ -85,7 +87,9 @@ def main_origins(rank: Rank) -> dict[str, str]:
         own = ((origins.operators, codes[0]), (origins.modules, codes[1]), (origins.lines, codes[2]))
         operator, module, line = (names[code] if code >= 0 else None for names, code in own)
         if len(words) < _MOST_NAMES and name not in words and (operator or module or line):
-            words[name] = ", ".join(part for part in (operator, module and f"in {module}", line and f"at {line}") if part)
+            words[name] = ", ".join(
+                part for part in (operator, module and f"in {module}", line and f"at {line}") if part
+            )
     texts = rank.texts(pa.array(list(words), pa.int64())).to_pylist()
     return {text: origin for text, origin in zip(texts, words.values(), strict=True) if text}
 
@@ -101,7 +105,9 @@ def _lines(rank: Rank, program: Program) -> Nodes:
     frames = rank.table("frames", FRAMES)
     if not frames.num_rows:
         stacks = program.nodes("stack")
-        return Nodes(stacks.at, stacks.key, [_own_line(s.split(";")) if s else None for s in stacks.names], stacks.shapes)
+        return Nodes(
+            stacks.at, stacks.key, [_own_line(s.split(";")) if s else None for s in stacks.names], stacks.shapes
+        )
     frames = frames.filter(frames.column("thread").is_valid())
     ids, place = distinct(integers(frames.column("name")))
     names = rank.texts(pa.array(ids, pa.int64())).to_pylist()

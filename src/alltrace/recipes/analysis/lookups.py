@@ -20,7 +20,9 @@ def column(table: Any, name: str) -> Any:
 
 def look_up(table: Any, name: str, rows: Any) -> Any:
     """Values of a dictionary's column at row numbers, which its first column holds; null if there is none."""
-    at = pc.index_in(pc.cast(rows, pa.int32()), pc.cast(column(table, table.column_names[0]), pa.int32()), skip_nulls=True)
+    at = pc.index_in(
+        pc.cast(rows, pa.int32()), pc.cast(column(table, table.column_names[0]), pa.int32()), skip_nulls=True
+    )
     return pc.take(column(table, name), at)
 
 

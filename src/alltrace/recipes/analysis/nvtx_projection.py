@@ -219,7 +219,9 @@ def prefix_minima(value: Int64, key: Int64, prefix: Int64, bound: Int64) -> Int6
         block = (prefix[asks] >> (level + 1)) << 1
         last = np.searchsorted(flat, block * (len(distinct) + 1) + allowed[asks], side="left") - 1
         some = last >= block * size
-        minima = np.minimum.accumulate(np.take_along_axis(key[:whole].reshape(-1, size), by_value, axis=1), axis=1).ravel()
+        minima = np.minimum.accumulate(
+            np.take_along_axis(key[:whole].reshape(-1, size), by_value, axis=1), axis=1
+        ).ravel()
         best[asks[some]] = np.minimum(best[asks[some]], minima[last[some]])
     return best
 
@@ -240,7 +242,9 @@ class Pieces:
     def within_any(self, calls: int) -> NDArray[np.bool_]:
         """Whether each of `calls` is in any range."""
         count = calls if self.calls is None else len(self.calls)
-        ranges_around = np.cumsum(np.bincount(self.first, minlength=count + 1) - np.bincount(self.stop, minlength=count + 1))
+        ranges_around = np.cumsum(
+            np.bincount(self.first, minlength=count + 1) - np.bincount(self.stop, minlength=count + 1)
+        )
         result: NDArray[np.bool_] = ranges_around[:count] > 0
         return result
 
@@ -321,7 +325,8 @@ def _spans_of(rank: Rank) -> Any:
     table = table.append_column("open", pc.is_null(table.column("end")))
     table = table.set_column(1, "end", close_ends(table))
     keep = pc.and_(
-        pc.and_(pc.is_null(table.column("end_thread")), pc.is_valid(table.column("thread"))), pc.is_valid(table.column("start"))
+        pc.and_(pc.is_null(table.column("end_thread")), pc.is_valid(table.column("thread"))),
+        pc.is_valid(table.column("start")),
     )
     table = table if pc.all(keep, min_count=0).as_py() else pc.filter(table, keep)
     return table.drop_columns(["end_thread"])
@@ -436,4 +441,8 @@ def innermost_ranges(rank: Rank, thread: Int64, start: Int64, end: Int64) -> Any
     spans, call_start, call_end = on_one_line(table, thread, start, end)
     rows = spans.innermost(call_start, call_end)
     names = table.column("name")
-    return pc.take(names.combine_chunks(), pa.array(rows, mask=rows < 0)) if len(names) else pa.nulls(len(rows), pa.int64())
+    return (
+        pc.take(names.combine_chunks(), pa.array(rows, mask=rows < 0))
+        if len(names)
+        else pa.nulls(len(rows), pa.int64())
+    )

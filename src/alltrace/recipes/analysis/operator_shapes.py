@@ -82,7 +82,9 @@ def moved_bytes(name: str, call: Call) -> int | None:
     if not tensors or any(width is None for _, width in tensors):
         return None
     read = sum(prod(s) * (width or 0) for s, width in tensors)
-    written = 0 if plain in _SMALLER or stem in _WRITES_FIRST else max(prod(s) for s, _ in tensors) * (tensors[0][1] or 0)
+    written = (
+        0 if plain in _SMALLER or stem in _WRITES_FIRST else max(prod(s) for s, _ in tensors) * (tensors[0][1] or 0)
+    )
     return read + written
 
 
@@ -121,9 +123,7 @@ def _of_product(stem: str, call: Call, units: int, kernel: str) -> list[Reason]:
     if uneven := _misaligned(call, {"k": k, "n": n} if n > 1 else {"k": k}, first):
         reasons.append(uneven)
     if k <= _FEW_ROWS < min(m, n):
-        says = (
-            f"memory-bound: sums of only {k} products, so that reading and writing {m:,} x {n:,} values takes longer than they do"
-        )
+        says = f"memory-bound: sums of only {k} products, so that reading and writing {m:,} x {n:,} values takes longer than they do"
         advice = "fuse the product with what makes or reads its values, or do several of them at once"
         return [*reasons, Reason("short sums", says, advice, by_shape=True)]
     if min(m, n) <= _FEW_ROWS < max(m, n):
@@ -140,7 +140,9 @@ def _of_product(stem: str, call: Call, units: int, kernel: str) -> list[Reason]:
 def _few_tiles(tiles: int, units: int, of_what: str, length: int) -> Reason:
     has = "a single tile" if tiles == 1 else f"{tiles:,} tiles"
     says = f"few tiles: {of_what} has {has} for {units:,} multiprocessors, each a sum of {length:,}"
-    advice = "let several kernels or a split of the sum (split-K, stream-K, smaller tiles) share it, or batch such products"
+    advice = (
+        "let several kernels or a split of the sum (split-K, stream-K, smaller tiles) share it, or batch such products"
+    )
     return Reason("few tiles", says, advice, tiles, on_any=True)
 
 
@@ -176,7 +178,9 @@ def _of_convolution(call: Call, units: int, kernel: str, *, backward: bool) -> l
     if groups > 1 and w[1] < _FEW_ROWS:
         kind = "depthwise" if w[1] == 1 else f"grouped ({groups:,} groups of {w[1]})"
         times = prod(w[2:]) * w[1]
-        says = f"memory-bound: a {kind} convolution of {channels:,} channels multiplies each value it reads {times} times"
+        says = (
+            f"memory-bound: a {kind} convolution of {channels:,} channels multiplies each value it reads {times} times"
+        )
         advice = "use channels-last memory and a 16-bit format, fuse it with its neighbours, or use fewer groups"
         return [Reason("depthwise" if w[1] == 1 else "grouped", says, advice)]
     reasons = []
@@ -211,11 +215,15 @@ def _of_attention(stem: str, call: Call, units: int) -> list[Reason]:
     if queries == 1 or (queries < _FEW_ROWS and keys > _SHORT):
         queries_text = "one query" if queries == 1 else f"{queries} queries"
         says = f"memory-bound: {queries_text} for {keys:,} keys and values, which are read for few operations"
-        reasons.append(Reason("few queries", says, "decode more sequences at once, or share keys between heads", by_shape=True))
+        reasons.append(
+            Reason("few queries", says, "decode more sequences at once, or share keys between heads", by_shape=True)
+        )
     elif keys <= _SHORT:
         blocks = q[0] * q[heads]
         says = f"short sequence: {keys} keys for each of {blocks:,} heads, so that a block's overhead outweighs its products"
-        reasons.append(Reason("short sequence", says, "pack short sequences into one call, or use a kernel for short sequences"))
+        reasons.append(
+            Reason("short sequence", says, "pack short sequences into one call, or use a kernel for short sequences")
+        )
     elif 2 * tiles <= units:
         reasons.append(_few_tiles(tiles, units, f"attention of {q[0] * q[heads]} heads and {queries:,} queries", keys))
     else:
@@ -231,8 +239,14 @@ def _of_experts(call: Call) -> list[Reason]:
     routing = f"{tokens:,} tokens, top-{chosen} of {experts} experts" + (" (sparse)" if chosen == 1 else "")
     share = f"{each:,.1f}".removesuffix(".0")
     if each < _FEW_TOKENS:
-        says = f"memory-bound: few tokens per expert: {routing} are {share} for each, which reads all its weights for them"
-        return [Reason("few tokens per expert", says, "batch more tokens, or spread experts over fewer devices", by_shape=True)]
+        says = (
+            f"memory-bound: few tokens per expert: {routing} are {share} for each, which reads all its weights for them"
+        )
+        return [
+            Reason(
+                "few tokens per expert", says, "batch more tokens, or spread experts over fewer devices", by_shape=True
+            )
+        ]
     return []
 
 
@@ -250,7 +264,11 @@ def _of_elements(stem: str, call: Call) -> list[Reason]:
     if not strided and len(sizes) > 1 and stem.rstrip("_") not in _NORMS:
         says = "memory-bound: it reads operands of different shapes (broadcast) at a poor bandwidth"
         return [
-            Reason("broadcast", says, "fuse it with its neighbours (torch.compile), or lay the smaller operand out like the other")
+            Reason(
+                "broadcast",
+                says,
+                "fuse it with its neighbours (torch.compile), or lay the smaller operand out like the other",
+            )
         ]
     return strided
 
@@ -266,7 +284,11 @@ def _strided(call: Call) -> list[Reason]:
 def _inner_stride(call: Call, last: int) -> list[Reason]:
     """That in none of the last dimensions of a matrix its elements follow one another."""
     matrices = [(shape, s) for shape, s in _layouts(call) if len(shape) > 1]
-    return [_STRIDED] if any(all(n != 1 and d > 1 for n, d in zip(s[-last:], h[-last:], strict=True)) for h, s in matrices) else []
+    return (
+        [_STRIDED]
+        if any(all(n != 1 and d > 1 for n, d in zip(s[-last:], h[-last:], strict=True)) for h, s in matrices)
+        else []
+    )
 
 
 def _layouts(call: Call) -> list[tuple[Shape, Shape]]:

@@ -136,7 +136,11 @@ def _table(nodes: Nodes, operators: _Operators, calls: Intervals, length: Int64,
     gpu_total, number = sums_inside(at, calls, length, np.ones(len(length), np.int64))
     (gpu_of_operators,) = sums_inside(operators.at, calls, length)
     # an operator is called once for all replays, so its time does not determine its rate
-    (many,) = sums_inside(operators.at, calls, replayed.astype(np.int64)) if replayed.any() else (np.zeros_like(gpu_of_operators),)
+    (many,) = (
+        sums_inside(operators.at, calls, replayed.astype(np.int64))
+        if replayed.any()
+        else (np.zeros_like(gpu_of_operators),)
+    )
     done = _work_inside(nodes, operators, np.where(many > 0, 0, gpu_of_operators))
     backward = _backward_inside(nodes, operators, gpu_of_operators)
 

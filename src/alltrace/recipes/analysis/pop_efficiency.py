@@ -30,7 +30,9 @@ class HostTree:
     offload: float | None  # of the time outside of MPI, what is not spent in calls of the GPU runtime
 
 
-def device_tree(useful: Sequence[int], active: Sequence[int], span: int, *, processes: Sequence[int] | None = None) -> DeviceTree:
+def device_tree(
+    useful: Sequence[int], active: Sequence[int], span: int, *, processes: Sequence[int] | None = None
+) -> DeviceTree:
     """The efficiencies of devices; with `processes`, maxima are over these, as in TALP: parts may then exceed 1."""
     if not useful or span <= 0:
         return DeviceTree(None, None, None, None)
@@ -48,7 +50,11 @@ def host_tree(mpi: Sequence[int], runtime: Sequence[int], span: int) -> HostTree
     total, all_useful = sum(outside), sum(outside) - sum(runtime)
     whole = len(mpi) * span
     return HostTree(
-        all_useful / whole, total / whole, _ratio(total / len(mpi), max(outside)), max(outside) / span, _ratio(all_useful, total)
+        all_useful / whole,
+        total / whole,
+        _ratio(total / len(mpi), max(outside)),
+        max(outside) / span,
+        _ratio(all_useful, total),
     )
 
 

@@ -111,7 +111,9 @@ def paths(depth: Int64, parent: Int64, labels: Int64, texts: Sequence[str], sepa
         outer = np.where(parent[rows] >= 0, path_of[np.maximum(parent[rows], 0)], -1)
         kinds, place = np.unique(np.stack((outer, labels[rows])), axis=1, return_inverse=True)
         path_of[rows] = len(joined) + place.ravel()
-        joined += [texts[label] if path < 0 else f"{joined[path]}{separator}{texts[label]}" for path, label in kinds.T.tolist()]
+        joined += [
+            texts[label] if path < 0 else f"{joined[path]}{separator}{texts[label]}" for path, label in kinds.T.tolist()
+        ]
     for row in order[edges[_DEEPEST] :].tolist():
         path_of[row] = path_of[parent[row]]
     return path_of, joined

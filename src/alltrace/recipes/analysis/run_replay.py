@@ -61,7 +61,10 @@ def with_graph(reads: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...
     """Tables and columns, and those besides that a rank's graph is made from."""
     from alltrace.replay.work import TABLES as WORK
 
-    return {t: tuple(dict.fromkeys((*reads.get(t, ()), *WORK.get(t, ())))) for t in (*reads, *(t for t in WORK if t not in reads))}
+    return {
+        t: tuple(dict.fromkeys((*reads.get(t, ()), *WORK.get(t, ()))))
+        for t in (*reads, *(t for t in WORK if t not in reads))
+    }
 
 
 def graph_of(rank: Rank, _options: Options | None = None) -> RankGraph:
@@ -164,7 +167,9 @@ def name_texts(run: RunFacts, names: Any) -> list[str]:
 
     from alltrace.replay.work import copy_name
 
-    kinds = {copy_name(w): f"copy {w}" for w in ("HtoD", "DtoH", "DtoD", "HtoH", "PtoP", "AtoD", "DtoA", "AtoA", "memset")}
+    kinds = {
+        copy_name(w): f"copy {w}" for w in ("HtoD", "DtoH", "DtoD", "HtoH", "PtoP", "AtoD", "DtoA", "AtoA", "memset")
+    }
     kinds[copy_name("graph")] = "CUDA graph"
     names = np.asarray(names, np.int64)
     texts = run.texts(pa.array(names)).to_pylist() if len(names) else []

@@ -45,7 +45,9 @@ class Traffic:
 
 def traffic(rank: Rank) -> list[Traffic]:
     """The samples of the rank's adapters and switches, by these and by metric."""
-    return once(rank, "traffic", lambda: sorted(_find_traffic(rank), key=lambda t: (t.device, t.name, t.guid, t.metric)))
+    return once(
+        rank, "traffic", lambda: sorted(_find_traffic(rank), key=lambda t: (t.device, t.name, t.guid, t.metric))
+    )
 
 
 def _find_traffic(rank: Rank) -> list[Traffic]:
@@ -108,7 +110,9 @@ def gpu_series(rank: Rank) -> list[Series]:
 
 def gpu_series_of_host(rank: Rank) -> list[Series]:
     """The same with the samples of the rank's GPUs that another report of its host has."""
-    return once(rank, "gpu series of host", lambda: series(rank, rank.gpu_samples(GPU_READS), "device", "metric", time="time"))
+    return once(
+        rank, "gpu series of host", lambda: series(rank, rank.gpu_samples(GPU_READS), "device", "metric", time="time")
+    )
 
 
 def series(rank: Rank, table: Any, *keys: str, time: str) -> list[Series]:

@@ -48,15 +48,15 @@ FROM summed JOIN (SELECT DISTINCT g, {names} FROM grouped) USING (g)
 
 def distribution_statement(keys: Sequence[str], events: str) -> str:
     """The distribution of values by key, from `events`, a SELECT of `rank`, `keys` and `value`; not of nulls."""
-    return (
-        f"SELECT rank, {', '.join(keys)}, value, count(*) AS count\nFROM ({events.strip()})\nWHERE value IS NOT NULL GROUP BY ALL"
-    )
+    return f"SELECT rank, {', '.join(keys)}, value, count(*) AS count\nFROM ({events.strip()})\nWHERE value IS NOT NULL GROUP BY ALL"
 
 
 def merged_statement(keys: Sequence[str], *, ranks: bool = False) -> str:
     """The distributions of all ranks in one, as a SELECT over `parts`; `ranks`: also a row of count 0 for each rank."""
     columns = ", ".join(keys)
-    added = f"SELECT min(rank) AS rank, {columns}, value, sum(count)::BIGINT AS count\nFROM parts GROUP BY {columns}, value"
+    added = (
+        f"SELECT min(rank) AS rank, {columns}, value, sum(count)::BIGINT AS count\nFROM parts GROUP BY {columns}, value"
+    )
     owners = f"\nUNION ALL SELECT rank, {columns}, min(value), 0\nFROM parts GROUP BY rank, {columns}"
     return added + owners if ranks else added
 

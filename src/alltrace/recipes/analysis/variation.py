@@ -97,7 +97,11 @@ def _by_step(values: Float) -> Float:
     ratios = np.full(values.shape, np.nan)
     if there.any():
         measured = values[:, there]
-        usual = np.nanpercentile(measured, 25, axis=0, method="lower") if len(values) >= _MANY else np.nanmean(measured, axis=0)
+        usual = (
+            np.nanpercentile(measured, 25, axis=0, method="lower")
+            if len(values) >= _MANY
+            else np.nanmean(measured, axis=0)
+        )
         ratios[:, there] = measured / np.where(usual > 0, usual, np.nan)
     return ratios
 

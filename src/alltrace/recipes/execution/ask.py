@@ -10,7 +10,13 @@ from typing import Any, NamedTuple, TypeAlias
 import pyarrow as pa
 
 from alltrace.recipes.base import Answer, Option, Part, Question, RunFacts, alignment_of
-from alltrace.recipes.execution.availability import able_ranks, check_imported, note_on_empty, notes_on_damage, notes_on_missing
+from alltrace.recipes.execution.availability import (
+    able_ranks,
+    check_imported,
+    note_on_empty,
+    notes_on_damage,
+    notes_on_missing,
+)
 from alltrace.recipes.execution.by_devices import chosen_members, in_processes, judged
 from alltrace.recipes.execution.kept_parts import PlacedParts, RankParts
 from alltrace.recipes.execution.part_store import PartFiles
@@ -98,7 +104,9 @@ def answer_of(
         chosen_devices = chosen_members(run, members, question.ranks)
         if chosen_devices is not None:
             question = question._replace(ranks=chosen_devices)
-        return in_processes(answer_of(of_devices, question, jobs=jobs, progress=progress, aligning=aligning), run, members)
+        return in_processes(
+            answer_of(of_devices, question, jobs=jobs, progress=progress, aligning=aligning), run, members
+        )
     recipe, options, ranks, selection = question
     chosen = [run.rank(r).record for r in sorted(set(ranks))] if ranks is not None else list(run.ranks)
     notes = run.manifest.notes
@@ -136,7 +144,9 @@ def answer_of(
 
         keep_findings(run, recipe, options, answer)
     chart = answer.chart or recipe.answer_chart(options)
-    return answer._replace(notes=(*notes, *answer_notes(recipe, run, chosen, options, answer, aligned=wanted)), chart=chart)
+    return answer._replace(
+        notes=(*notes, *answer_notes(recipe, run, chosen, options, answer, aligned=wanted)), chart=chart
+    )
 
 
 def kept_answer(run: Run, question: Asked) -> Answer | None:
@@ -175,7 +185,13 @@ def in_its_time(recipe: Question, run: Run) -> Run:
 
 
 def answer_notes(
-    recipe: Question, run: Run, chosen: Sequence[RankRecord], options: Mapping[str, Any], answer: Answer, *, aligned: bool
+    recipe: Question,
+    run: Run,
+    chosen: Sequence[RankRecord],
+    options: Mapping[str, Any],
+    answer: Answer,
+    *,
+    aligned: bool,
 ) -> tuple[str, ...]:
     """The notes of an answer, in addition to those of the whole run: damage, missing tables, and the recipe's own notes.
 
@@ -341,7 +357,9 @@ def parted(rows: pa.Table, ranks: Sequence[int]) -> list[Part]:
 
     rows = rows.take(pc.sort_indices(rows.column("rank")))
     ends = np.searchsorted(rows.column("rank").to_numpy(), ranks, "right").tolist()
-    return [Part(rank, rows.slice(start, end - start)) for rank, start, end in zip(ranks, (0, *ends), ends, strict=False)]
+    return [
+        Part(rank, rows.slice(start, end - start)) for rank, start, end in zip(ranks, (0, *ends), ends, strict=False)
+    ]
 
 
 def _placed(parts: RankParts | None, rank: Rank, wanted: Mapping[str, Sequence[str]]) -> PlacedParts | None:

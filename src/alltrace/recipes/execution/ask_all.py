@@ -81,9 +81,13 @@ def each_reply(
         for other, numbers in ((of_devices, chosen_members(run, members, ranks)), (run, ranks)):
             mine = [n for n, of_them in enumerate(apart) if of_them == (other is of_devices)]
             some, streams = [questions[n] for n in mine], stream and other is run
-            for n, reply in _each(other, some, ranks=numbers, jobs=jobs, progress=progress, aligning=aligning, stream=streams):
+            for n, reply in _each(
+                other, some, ranks=numbers, jobs=jobs, progress=progress, aligning=aligning, stream=streams
+            ):
                 answer = reply.answer
-                of_processes = in_processes(answer, run, members) if answer is not None and other is of_devices else answer
+                of_processes = (
+                    in_processes(answer, run, members) if answer is not None and other is of_devices else answer
+                )
                 yield mine[n], replace(reply, answer=of_processes)
         return
     yield from _each(run, questions, ranks=ranks, jobs=jobs, progress=progress, aligning=aligning, stream=stream)
@@ -151,7 +155,10 @@ def _each(
                 for facts in shared.values():
                     facts.memo.clear()
             facts = shared[question.recipe.session_time]
-            yield question.number, _reduce(run, facts, question, parts.take(question.number), chosen, notes, stream=stream)
+            yield (
+                question.number,
+                _reduce(run, facts, question, parts.take(question.number), chosen, notes, stream=stream),
+            )
 
 
 def _reduce(
@@ -185,7 +192,9 @@ def _keeps(run: Run, recipe: Question, chosen: Sequence[RankRecord]) -> bool:
     return recipe.keeps and len(chosen) == len(run.ranks) and run.manifest.complete
 
 
-def _map(run: Run, questions: Sequence[_Entry], jobs: int | None, progress: Callable[[int], None] | None, parts: PartStore) -> None:
+def _map(
+    run: Run, questions: Sequence[_Entry], jobs: int | None, progress: Callable[[int], None] | None, parts: PartStore
+) -> None:
     """Keep for each question the parts of its ranks; a text if a rank's part could not be made."""
     import pyarrow as pa
 
@@ -203,7 +212,9 @@ def _map(run: Run, questions: Sequence[_Entry], jobs: int | None, progress: Call
 
         stored = rank_parts(run, [run.rank(number).record for number in numbers])
     items = [(number, stored.get(number)) for number in numbers]
-    for outcome in run_tasks(work, items, jobs=1 if jobs is None and few else jobs, progress=progress, needs=sent.needs):
+    for outcome in run_tasks(
+        work, items, jobs=1 if jobs is None and few else jobs, progress=progress, needs=sent.needs
+    ):
         parts.keep(numbers[outcome.index], outcome.get())
         # of NumPy's memory the next rank has as much need
         pa.default_memory_pool().release_unused()
@@ -217,7 +228,9 @@ def _ask_rank(
     rank = shared_rank(sent.run, number, [(q.recipe, q.prepared) for q in own], stored)
     of_hosts = rank
     if sent.run.manifest.works_on_host(rank.record):
-        of_hosts = shared_rank(sent.run, number, [(q.recipe, q.prepared) for q in own if q.recipe.of_hosts], stored, of_hosts=True)
+        of_hosts = shared_rank(
+            sent.run, number, [(q.recipe, q.prepared) for q in own if q.recipe.of_hosts], stored, of_hosts=True
+        )
     in_session = rank.view(later_ns=sent.run.origin_ns)
     if rank.record.rows.get("suspects"):  # reports with NVIDIA's names have the rows that others leave out
         in_session = sent.run.in_session_time().rank(number)

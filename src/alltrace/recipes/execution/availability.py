@@ -56,7 +56,9 @@ def check_imported(run: Run, recipe: Question, options: Mapping[str, Any], *, al
         )
 
 
-def able_ranks(recipe: Question, run: Run, chosen: Sequence[RankRecord], options: Mapping[str, Any]) -> list[RankRecord]:
+def able_ranks(
+    recipe: Question, run: Run, chosen: Sequence[RankRecord], options: Mapping[str, Any]
+) -> list[RankRecord]:
     """The chosen ranks that have the tables of `recipe`."""
     groups = recipe.needs(options)
     return [r for r in chosen if all(_has(recipe, run, r, group) for group in groups)]
@@ -105,14 +107,19 @@ def _is_about_suspects(texts: Iterable[str]) -> bool:
     return any(text.startswith(SUSPECT_TEXTS) for text in texts)
 
 
-_ON_SUSPECTS = (
-    "rows that cannot be true are left out, or have another end, another device or no size; the table `suspects` has them"
+_ON_SUSPECTS = "rows that cannot be true are left out, or have another end, another device or no size; the table `suspects` has them"
+_ON_SUSPECTS_AS_RECORDED = (
+    "rows that cannot be true are in this answer as they were recorded; the table `suspects` has them"
 )
-_ON_SUSPECTS_AS_RECORDED = "rows that cannot be true are in this answer as they were recorded; the table `suspects` has them"
 
 
 def notes_on_damage(
-    run: Run, chosen: Sequence[RankRecord], read: Mapping[str, Sequence[str]], *, aligned: bool, as_recorded: bool = False
+    run: Run,
+    chosen: Sequence[RankRecord],
+    read: Mapping[str, Sequence[str]],
+    *,
+    aligned: bool,
+    as_recorded: bool = False,
 ) -> list[str]:
     """What the reports of the chosen ranks warn of, as far as it touches the tables that an answer is made from.
 
@@ -128,7 +135,9 @@ def notes_on_damage(
         from alltrace.align.schema import SOURCES
 
         tables.update(SOURCES)
-    texts = [(str(w.warning), w.ranks) for w in warnings_of(run.manifest, chosen) if tables.intersection(w.warning.tables)]
+    texts = [
+        (str(w.warning), w.ranks) for w in warnings_of(run.manifest, chosen) if tables.intersection(w.warning.tables)
+    ]
     lacking: dict[str, list[int]] = {}
     for rank in chosen:
         for table, columns in rank.lacking.items():
@@ -136,13 +145,17 @@ def notes_on_damage(
                 if column == "device" and run.manifest.works_on_host(rank):
                     continue
                 if column in read.get(table, ()) and column in _TELLING and (table, column) not in _OPTIONAL:
-                    lacking.setdefault(f"no row of `{table}` has a `{column}`, so {_TELLING[column]}", []).append(rank.rank)
+                    lacking.setdefault(f"no row of `{table}` has a `{column}`, so {_TELLING[column]}", []).append(
+                        rank.rank
+                    )
     texts += [(text, tuple(ranks)) for text, ranks in lacking.items()]
     notes = [f"{'rank' if len(ranks) == 1 else 'ranks'} {number_ranges(ranks)}: {text}" for text, ranks in texts]
     if any(rank.rows.get("suspects") for rank in chosen) and _is_about_suspects(text for text, _ in texts):
         notes.append(_ON_SUSPECTS_AS_RECORDED if as_recorded else _ON_SUSPECTS)
     if len(notes) > _MOST_NOTES:
-        notes[_MOST_NOTES:] = [f"{len(notes) - _MOST_NOTES} more warnings concern the data used; `alltrace info` lists them"]
+        notes[_MOST_NOTES:] = [
+            f"{len(notes) - _MOST_NOTES} more warnings concern the data used; `alltrace info` lists them"
+        ]
     return notes
 
 

@@ -117,7 +117,9 @@ def _shared_digests(run: Run) -> list[dict[int, str]]:
 
 def _operations(members: pa.Table) -> bytes:
     """A rank's matched operations, and which of them are in one communicator, whatever its number is."""
-    numbers, first, of_row = np.unique(members.column("communicator").to_numpy(), return_index=True, return_inverse=True)
+    numbers, first, of_row = np.unique(
+        members.column("communicator").to_numpy(), return_index=True, return_inverse=True
+    )
     by_first = np.empty(len(numbers), np.int64)
     by_first[np.argsort(first)] = np.arange(len(numbers))
     return b"".join((members.column("row").to_numpy().tobytes(), by_first[of_row].tobytes()))

@@ -68,7 +68,9 @@ class PartFiles:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self._folder is not None:
             self._folder.cleanup()
 
@@ -96,7 +98,11 @@ class PartFiles:
         import pyarrow as pa
 
         path = self._path(name)
-        with writing_scratch(path.parent, _WHAT), path.open("wb") as file, pa.ipc.new_stream(file, table.schema) as writer:
+        with (
+            writing_scratch(path.parent, _WHAT),
+            path.open("wb") as file,
+            pa.ipc.new_stream(file, table.schema) as writer,
+        ):
             writer.write_table(table.combine_chunks())  # a column in one piece is read without a copy
         return path
 
@@ -108,9 +114,13 @@ class PartStore(PartFiles):
         super().__init__(held_bytes)
         self._found: dict[int, dict[int, Part | str | None]] = {}  # None: it is among the objects
         self._taken: list[Path] = []
-        self._objects: dict[int, Path | dict[int, Any]] = {}  # of each rank those on disk, by question once they were read
+        self._objects: dict[
+            int, Path | dict[int, Any]
+        ] = {}  # of each rank those on disk, by question once they were read
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._found.clear()
         self._objects.clear()
         super().__exit__(kind, error, trace)
@@ -209,4 +219,6 @@ def _table_bytes(part: Any) -> int:
 
 
 def _lost(path: Path) -> InputError:
-    return InputError(path, found="a temporary file was removed or truncated while the answer was computed", advice="run it again")
+    return InputError(
+        path, found="a temporary file was removed or truncated while the answer was computed", advice="run it again"
+    )

@@ -72,7 +72,9 @@ class RankWindow(NamedTuple):
         columns = [rows.column(name) for name in self.reads(table)]
         if table == "steps":
             return np.isin(columns[0].to_numpy(), self.steps)
-        inside = self.holds(columns[0].fill_null(NONE).to_numpy(), device=table in DEVICE_TABLES or table in _SHARED_READS)
+        inside = self.holds(
+            columns[0].fill_null(NONE).to_numpy(), device=table in DEVICE_TABLES or table in _SHARED_READS
+        )
         if len(columns) > 1 and columns[0].null_count:
             called = self.holds(columns[1].fill_null(NONE).to_numpy(), device=False)
             inside |= called & columns[0].is_null().to_numpy()

@@ -68,7 +68,9 @@ COLUMNS: dict[str, col.Columns] = {
         col.ns("start_ns", "When the first collective of the step was issued, since 1970"),
         col.real("duration_us", "Until the first collective of the next step was issued", "us"),
         col.whole("collectives", "How many collectives a step has, after which the same come again"),
-        col.flag("captured", "With `--run`: whether it lies within the capture; null for a step that is partly outside of it"),
+        col.flag(
+            "captured", "With `--run`: whether it lies within the capture; null for a step that is partly outside of it"
+        ),
     ),
 }
 CHARTS = {"times": Chart("scatter", "bytes", ("median_us",), "op", title="Median time by size", log_x=True, log_y=True)}
@@ -100,13 +102,19 @@ def answer(recordings: Sequence[Any], view: str, captured: Mapping[int, Captured
         )
     notes += further
     if view == "hangs" and not rows:
-        notes.append("every operation that all ranks still have in their records was issued by all of them, alike, and completed")
+        notes.append(
+            "every operation that all ranks still have in their records was issued by all of them, alike, and completed"
+        )
     for row in rows:  # JSON can write half of a character, which is not text
-        row.update({k: v.encode("utf-8", "replace").decode() for k, v in row.items() if isinstance(v, str) and not v.isascii()})
+        row.update(
+            {k: v.encode("utf-8", "replace").decode() for k, v in row.items() if isinstance(v, str) and not v.isascii()}
+        )
     return Answer.of(rows, COLUMNS[view], tuple(notes), chart=CHARTS.get(view))
 
 
-def _steps(recordings: Sequence[Any], captured: Mapping[int, CapturedSteps] | None) -> tuple[list[dict[str, Any]], list[str]]:
+def _steps(
+    recordings: Sequence[Any], captured: Mapping[int, CapturedSteps] | None
+) -> tuple[list[dict[str, Any]], list[str]]:
     """The steps of all ranks, and what must be said of them."""
     entries: dict[int, list[Any]] = defaultdict(list)
     for recording in recordings:
@@ -126,13 +134,19 @@ def _steps(recordings: Sequence[Any], captured: Mapping[int, CapturedSteps] | No
     if absent:
         notes.append(f"the run has no steps of {_ranks(absent)}, so their records are not compared with it")
     if without:
-        why = "the same collectives do not come again and again" if captured is None else "the run's steps cannot be found in them"
+        why = (
+            "the same collectives do not come again and again"
+            if captured is None
+            else "the run's steps cannot be found in them"
+        )
         notes.append(f"no steps in the records of {_ranks(without)}: {why}")
     slowdown = slowdown_by_recorder(usable)
     if slowdown is not None:
         notes.append(slowdown.text)
     elif captured is not None and usable:
-        notes.append("fewer than 3 recorded steps lie within the capture or fewer than 5 outside of it, so they are not compared")
+        notes.append(
+            "fewer than 3 recorded steps lie within the capture or fewer than 5 outside of it, so they are not compared"
+        )
     rows = [
         {"rank": s.rank, "start_ns": start, "duration_us": took / 1e3, "collectives": s.period, "captured": within}
         for s in usable
@@ -144,7 +158,10 @@ def _steps(recordings: Sequence[Any], captured: Mapping[int, CapturedSteps] | No
 def _captured(steps: RecordedSteps) -> list[bool | None]:
     if steps.captured is None or steps.outside is None:
         return [None] * len(steps.starts)
-    return [True if a else False if b else None for a, b in zip(steps.captured.tolist(), steps.outside.tolist(), strict=True)]
+    return [
+        True if a else False if b else None
+        for a, b in zip(steps.captured.tolist(), steps.outside.tolist(), strict=True)
+    ]
 
 
 def _ranks(ranks: Sequence[int]) -> str:
@@ -212,7 +229,9 @@ def _hangs(recordings: Sequence[Any]) -> list[dict[str, Any]]:
     return rows
 
 
-def _of_group(by_rank: dict[int, dict[int, Any]], members: set[int], present: set[int], cut: set[int]) -> list[dict[str, Any]]:
+def _of_group(
+    by_rank: dict[int, dict[int, Any]], members: set[int], present: set[int], cut: set[int]
+) -> list[dict[str, Any]]:
     """What is wrong in a group, in order, without consequences; what ranks of `cut` did later is not known."""
     its = sorted(members & present)
     begin = max((min(by_rank[r]) for r in its if by_rank.get(r)), default=0)
@@ -225,7 +244,9 @@ def _of_group(by_rank: dict[int, dict[int, Any]], members: set[int], present: se
         kinds = Counter((e.op, e.sizes, e.datatypes, e.output_sizes, e.output_datatypes) for e in here.values())
         most = kinds.most_common(1)[0][0]
         op, sizes = most[:2]
-        usual = next(e for e in here.values() if (e.op, e.sizes, e.datatypes, e.output_sizes, e.output_datatypes) == most)
+        usual = next(
+            e for e in here.values() if (e.op, e.sizes, e.datatypes, e.output_sizes, e.output_datatypes) == most
+        )
         other = {r: kind for r, e in here.items() if (kind := difference(e, usual, len(members)))}
         same = {r: e for r, e in here.items() if r not in other}
         completed = sorted(r for r, e in same.items() if e.state == "completed" or e.retired)
@@ -269,7 +290,9 @@ def difference(entry: Any, usual: Any, members: int) -> str | None:
         rooted = entry.op in ("reduce", "broadcast")  # a rank that is not the root may have no input
         if entry.sizes != usual.sizes and not (rooted and "[]" in (entry.sizes, usual.sizes)):
             return "size mismatch"
-        if entry.output_sizes != usual.output_sizes and not (rooted and "[]" in (entry.output_sizes, usual.output_sizes)):
+        if entry.output_sizes != usual.output_sizes and not (
+            rooted and "[]" in (entry.output_sizes, usual.output_sizes)
+        ):
             return "size mismatch"
         if members and not _possible(entry, members):
             return "size mismatch"
@@ -304,7 +327,9 @@ def _of_messages(entries: list[Any], members: Sequence[int], cut: set[int]) -> l
     The k-th send from one rank to another belongs to its k-th receive. If records do not reach back to a rank's first operation,
     only operations that have not ended are matched. An end on a rank of `cut`, whose dump is damaged, may only be lost.
     """
-    whole = {r: min((e.number for e in entries if e.rank == r and e.number is not None), default=1) <= 1 for r in members}
+    whole = {
+        r: min((e.number for e in entries if e.rank == r and e.number is not None), default=1) <= 1 for r in members
+    }
     ends: dict[tuple[int, int], tuple[list[Any], list[Any]]] = defaultdict(lambda: ([], []))
     for e in entries:
         if e.p2p and e.ends is not None:
@@ -320,7 +345,9 @@ def _of_messages(entries: list[Any], members: Sequence[int], cut: set[int]) -> l
         sends, receives = (sorted(side, key=lambda e: (e.number or 0, e.sequence)) for side in sides)
         for one, other in zip(sends, receives, strict=False):
             kind = "size mismatch" if one.sizes != other.output_sizes else "type mismatch"
-            if kind == "size mismatch" or (one.datatypes and other.output_datatypes and one.datatypes != other.output_datatypes):
+            if kind == "size mismatch" or (
+                one.datatypes and other.output_datatypes and one.datatypes != other.output_datatypes
+            ):
                 other_end = f"rank {there[1]}: {_shown(other)}"
                 rows.append(_message(one, kind, [there[1]], [there[0]], other_end))
         for side, rest, kind in (

@@ -54,8 +54,18 @@ COLUMNS: dict[str, col.Columns] = {
         col.percent("zero_skew_percent", "Share of operations with a longest wait of at most a tenth of the transfer"),
         col.real("transfer_median_us", "From the last arrival to the end: median", "us", 1),
         col.real("busbw_gb_per_s", "Bus bandwidth of that transfer, without waits", "GB/s", 3),
-        col.real("stated_busbw_gb_per_s", "Bus bandwidth as Inspector states it, waits included: median over ranks", "GB/s", 3),
-        col.real("expected_busbw_gb_per_s", "nccl-tests' bus bandwidth for this operation, size and number of ranks", "GB/s", 3),
+        col.real(
+            "stated_busbw_gb_per_s",
+            "Bus bandwidth as Inspector states it, waits included: median over ranks",
+            "GB/s",
+            3,
+        ),
+        col.real(
+            "expected_busbw_gb_per_s",
+            "nccl-tests' bus bandwidth for this operation, size and number of ranks",
+            "GB/s",
+            3,
+        ),
         col.percent("expected_percent", "busbw_gb_per_s as a share of expected_busbw_gb_per_s"),
         col.text("algorithm", "The most frequent algorithm and protocol; null if the files do not state it"),
         col.real("wait_us", "Time that ranks waited for the last, summed over ranks and operations", "us", 1),
@@ -122,7 +132,9 @@ def answer(files: Sequence[Any], view: str, tests: Any = None) -> Answer:
         rows = [row for name, group in sorted(groups.items()) for row in _missing(name, group)]
         if not rows:
             notes.append("every operation of which a rank has a record has one of all ranks of its communicator")
-        notes.append("operations that have not ended are in no file: where a job hangs, the last of each rank says how far it came")
+        notes.append(
+            "operations that have not ended are in no file: where a job hangs, the last of each rank says how far it came"
+        )
     elif view == "collectives":
         rows = [row for name, group in sorted(groups.items()) for row in _collectives(name, group, tests)]
         rows.sort(key=lambda r: -(r["wait_us"] or 0))
@@ -144,7 +156,9 @@ def _file_notes(files: Sequence[Any]) -> list[str]:
     notes = []
     versions = sorted({f.version or "unknown" for f in files})
     total = sum(len(f.operations) for f in files)
-    notes.append(f"{counted(len(files), 'file')} of NCCL Inspector {', '.join(versions)}: {counted(total, 'operation')}")
+    notes.append(
+        f"{counted(len(files), 'file')} of NCCL Inspector {', '.join(versions)}: {counted(total, 'operation')}"
+    )
     for what, number in (
         ("lines that are not records, as of a file that was cut", [f for f in files if f.unread]),
         ("records of other processes than the first of their file, left out", [f for f in files if f.mixed]),
@@ -161,10 +175,14 @@ def _file_notes(files: Sequence[Any]) -> list[str]:
             "often (NCCL_INSPECTOR_DUMP_THREAD_INTERVAL_MICROSECONDS) or give them more room (NCCL_INSPECTOR_DUMP_COLL_RING_SIZE)"
         )
     if files and not any(f.tells_drops for f in files):
-        notes.append("this version of the format does not say what buffers lost; what is missing shows in the numbers alone")
+        notes.append(
+            "this version of the format does not say what buffers lost; what is missing shows in the numbers alone"
+        )
     other = sum(o.timing not in ("", GPU_TIMING) for f in files for o in f.operations)
     if other:
-        notes.append(f"{other:,} operations were not timed by the GPU; they count in no time that ranks are compared by")
+        notes.append(
+            f"{other:,} operations were not timed by the GPU; they count in no time that ranks are compared by"
+        )
     notes += [f"{path_text(f.path)}: {f.damage}" for f in files if f.damage]
     return notes
 
@@ -231,7 +249,11 @@ def _missing(name: str, group: _Group) -> Iterable[dict[str, Any]]:
         counted_files = [group.files[r] for r in ranks if r in group.files and group.files[r].tells_drops]
         lost = sum(f.dropped.get(name.partition("#")[0], (0, 0))[of] for f in counted_files)
         dropped = lost if counted_files else None
-        why = f"{_WHY[kind]}; their buffers lost {lost:,}" if lost and kind in ("missing", "behind", "unrecorded") else _WHY[kind]
+        why = (
+            f"{_WHY[kind]}; their buffers lost {lost:,}"
+            if lost and kind in ("missing", "behind", "unrecorded")
+            else _WHY[kind]
+        )
         counts = {"operations": len(sequences) or None, "sequences": ranges_text(sequences) or None}
         return {**base, "op": op, "kind": kind, **counts, "ranks": list(ranks), "dropped": dropped, "why": why}
 
@@ -240,7 +262,9 @@ def _missing(name: str, group: _Group) -> Iterable[dict[str, Any]]:
         last = {r: max((n for n, its in by_number.items() if r in its), default=-1) for r in ranks}
         lacking: dict[tuple[str, tuple[int, ...]], list[int]] = defaultdict(list)
         for number in (
-            range(min(by_number), max(by_number) + 1) if max(by_number) - min(by_number) < _MOST_SPAN else sorted(by_number)
+            range(min(by_number), max(by_number) + 1)
+            if max(by_number) - min(by_number) < _MOST_SPAN
+            else sorted(by_number)
         ):
             its = by_number.get(number)
             if its is None:
@@ -262,7 +286,9 @@ def _missing(name: str, group: _Group) -> Iterable[dict[str, Any]]:
             yield row(op, kind, numbers, whose)
     for rank, messages in sorted(group.messages.items()):
         seen = {m.sequence for m in messages}
-        gone = [n for n in range(min(seen), max(seen) + 1) if n not in seen] if max(seen) - min(seen) < _MOST_SPAN else []
+        gone = (
+            [n for n in range(min(seen), max(seen) + 1) if n not in seen] if max(seen) - min(seen) < _MOST_SPAN else []
+        )
         if gone:
             yield row("messages", "missing", gone, [rank])
     absent = sorted(set(range(group.size)) - set(ranks)) if group.size <= _MOST_SPAN else []

@@ -39,7 +39,9 @@ def check_ranks(logs: NcclLogs, options: NcclOptions) -> None:
     there = {rank_of(logs, n) for n in range(len(logs.members))} - {None}
     if options.ranks is not None and not options.ranks & there:
         present = number_ranges(sorted(r for r in there if r is not None))
-        raise UsageError(f"--ranks: none of these ranks is in the logs, which have {f'ranks {present}' if present else 'none'}")
+        raise UsageError(
+            f"--ranks: none of these ranks is in the logs, which have {f'ranks {present}' if present else 'none'}"
+        )
 
 
 def datatype_name(code: int) -> str:
@@ -82,7 +84,11 @@ def size_rows(logs: NcclLogs, options: NcclOptions) -> list[SizeRow]:
         if options.ranks is not None and rank_of(logs, member) not in options.ranks:
             continue
         size = DATATYPES[datatype][1] if 0 <= datatype < len(DATATYPES) else None
-        rows.append(SizeRow(member, OPERATIONS[op], count, datatype_name(datatype), None if size is None else size * count, calls))
+        rows.append(
+            SizeRow(
+                member, OPERATIONS[op], count, datatype_name(datatype), None if size is None else size * count, calls
+            )
+        )
     return rows
 
 
@@ -96,7 +102,9 @@ def _grouped(logs: NcclLogs, options: NcclOptions) -> Iterator[tuple[int, int, i
     if logs.calls_to is None:
         for log, part in enumerate(logs.parts):
             table = part.sizes
-            columns = [table.column(n).to_numpy() for n in ("instance", "operation", "count", "datatype", "flags", "calls")]
+            columns = [
+                table.column(n).to_numpy() for n in ("instance", "operation", "count", "datatype", "flags", "calls")
+            ]
             for instance, op, count, datatype, flags, calls in zip(*(c.tolist() for c in columns), strict=True):
                 if bool(flags & FROM_CALL) == logs.uses_calls_of_trace:
                     yield logs.member_of[log][instance], op, count, datatype, calls

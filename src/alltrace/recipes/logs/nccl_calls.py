@@ -16,7 +16,8 @@ from alltrace.trace.nccl_words import OPERATIONS, PER_RANK_SHARE, POINT_TO_POINT
 COLUMNS = (
     col.whole("rank", "The caller's rank in the communicator, from the INIT line of the same process and communicator"),
     col.whole(
-        "global_rank", "The rank of its process in the job: from the communicator of all processes, else from the launcher's prefix"
+        "global_rank",
+        "The rank of its process in the job: from the communicator of all processes, else from the launcher's prefix",
     ),
     col.Column("communicator", "enum", None, "The communicator: its commId if the log has one"),
     col.whole("group_size", "Ranks of the communicator"),
@@ -27,7 +28,9 @@ COLUMNS = (
     col.Column("datatype", "enum", None, "The type"),
     col.size("bytes", "Count times the bytes of the datatype, exact"),
     col.size("payload_bytes", "As nccl-tests counts a size: times the ranks if the count is one rank's share"),
-    col.Column("redop", "enum", None, "The reduction, `user` for one that the program defines; null for operations without one"),
+    col.Column(
+        "redop", "enum", None, "The reduction, `user` for one that the program defines; null for operations without one"
+    ),
     col.whole("root", "The root of Broadcast, Reduce, Gather and Scatter"),
     col.whole("peer", "The peer of Send and Recv"),
     col.whole("step", "The step: from the next step line in the log; null after the last one"),
@@ -164,7 +167,9 @@ class _Rows:
             "pid": _numbers(self._token_pid[log][token], None),
             "tid": _numbers(self._token_tid[log][token], None),
             "device": _numbers(self._token_dev[log][token], self._token_dev[log][token] >= 0),
-            "stream": pa.array([None if v is None else hex(v & _MASK) for v in batch.column("stream").to_pylist()], pa.string()),
+            "stream": pa.array(
+                [None if v is None else hex(v & _MASK) for v in batch.column("stream").to_pylist()], pa.string()
+            ),
             "log": np.full(len(batch), log, np.int32),
             "line": _numbers(its["line"] + 1, None),
             "state": (its["flags"] & 3).astype(np.int32) % 3,
@@ -184,7 +189,9 @@ class _Rows:
         first = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
         lengths = np.diff(np.append(first, ordered.size))
         out = np.empty(member.size, np.int64)
-        out[order] = np.arange(ordered.size) - np.repeat(first, lengths) + np.repeat(self._next[ordered[first]], lengths)
+        out[order] = (
+            np.arange(ordered.size) - np.repeat(first, lengths) + np.repeat(self._next[ordered[first]], lengths)
+        )
         used = ordered[first] >= 0
         self._next[ordered[first][used]] += lengths[used]
         return out

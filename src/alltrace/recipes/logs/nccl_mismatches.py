@@ -103,11 +103,17 @@ def _compare(logs: NcclLogs, members: list[int], calls: dict[int, Any]) -> tuple
                 "the log does not begin with its INIT and opCount does not count, so which calls belong together is not known",
             )
         begin = max(int(s[0, 1]) for s in series.values())
-        series = {m: s[np.searchsorted(s[:, 1], begin) :] if (np.diff(s[:, 1]) >= 0).all() else s for m, s in series.items()}
+        series = {
+            m: s[np.searchsorted(s[:, 1], begin) :] if (np.diff(s[:, 1]) >= 0).all() else s for m, s in series.items()
+        }
         note = f"the log does not begin with its INIT; compared from opCount {begin:x} on, which is {begin}"
     longest = max(len(s) for s in series.values())
     shortest = min(len(s) for s in series.values())
-    stack = np.stack([s[:shortest, 2:] for s in series.values()]) if shortest else np.zeros((len(series), 0, len(_SAME)), np.int64)
+    stack = (
+        np.stack([s[:shortest, 2:] for s in series.values()])
+        if shortest
+        else np.zeros((len(series), 0, len(_SAME)), np.int64)
+    )
     differ = np.flatnonzero((stack != stack[:1]).any(axis=(0, 2)))
     rows: list[dict[str, Any]] = []
     order = list(series)

@@ -39,7 +39,9 @@ def _ops(logs: NcclLogs, options: NcclOptions) -> Answer:
     rows: list[dict[str, Any]] = []
     for op in order:
         calls, least, most, total, unknown = groups[op]
-        sizes = {"min_bytes": least, "mean_bytes": total / calls, "max_bytes": most, "total_bytes": total} if calls else {}
+        sizes = (
+            {"min_bytes": least, "mean_bytes": total / calls, "max_bytes": most, "total_bytes": total} if calls else {}
+        )
         rows.append({"op": op, "calls": calls + unknown, **sizes, "unknown_calls": unknown})
     return Answer.of(rows, _OPS, logs.notes, chart=_OPS_CHART)
 
@@ -50,7 +52,9 @@ _SIZES = (
     col.text("datatype", "The type; NCCL up to 2.21 prints AllGather and Broadcast as int8 with the count in bytes"),
     col.size("bytes", "Count times the bytes of the datatype, exact; null for an unknown datatype"),
     col.whole("group_size", "Ranks of the communicator"),
-    col.size("payload_bytes", "The size as nccl-tests counts it: bytes, times the ranks if the count is one rank's share"),
+    col.size(
+        "payload_bytes", "The size as nccl-tests counts it: bytes, times the ranks if the count is one rank's share"
+    ),
     col.whole("calls", "Calls over all ranks"),
     col.size("total_bytes", "Bytes times calls, exact"),
 )
@@ -72,7 +76,10 @@ def _sizes(logs: NcclLogs, options: NcclOptions) -> Answer:
     return Answer.of(rows, _SIZES, logs.notes, chart=_SIZES_CHART)
 
 
-PRESETS: dict[str, tuple[int, ...]] = {"four": (64 << 10, 1 << 20, 16 << 20), "powers": tuple(1 << n for n in range(10, 41, 2))}
+PRESETS: dict[str, tuple[int, ...]] = {
+    "four": (64 << 10, 1 << 20, 16 << 20),
+    "powers": tuple(1 << n for n in range(10, 41, 2)),
+}
 """Lower edges in bytes of the classes after the first. `four` is <64 KiB, 64 KiB-1 MiB, 1-16 MiB and from 16 MiB on."""
 
 _HISTOGRAM = (
@@ -125,7 +132,9 @@ def _histogram(logs: NcclLogs, options: NcclOptions) -> Answer:
 
 _COMMUNICATORS = (
     col.text("communicator", "The communicator: its commId, or a generated name if the log has none"),
-    col.text("identified", "How its ends were found: `commId`, `only one of this size`, or `alone` (one end, others unknown)"),
+    col.text(
+        "identified", "How its ends were found: `commId`, `only one of this size`, or `alone` (one end, others unknown)"
+    ),
     col.whole("group_size", "Its ranks"),
     col.whole("seen", "Its ranks that are in the logs"),
     col.texts("ranks", "The members' ranks in the job, in the order of the communicator's ranks; processes if unknown"),

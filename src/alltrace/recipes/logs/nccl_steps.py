@@ -70,7 +70,9 @@ class StepsByTime:
         first = np.searchsorted(self._times.end_ns + (self._end_ns - 1), time, side="right")
         last = np.searchsorted(self._times.end_ns, time + (self._call_ns[log] - 1), side="right")
         behind = len(self._times.end_ns)
-        return np.where(time == ABSENT, 0, first), np.where(time == ABSENT, behind, last)  # without a time it may be of any
+        return np.where(time == ABSENT, 0, first), np.where(
+            time == ABSENT, behind, last
+        )  # without a time it may be of any
 
     def _batches(self) -> Iterator[tuple[int, Any]]:
         return ((log, batch) for log, batch in self._logs.calls() if log in self.which)
@@ -78,7 +80,11 @@ class StepsByTime:
     def _why_not(self) -> str | None:
         name = path_text(self._times.path)
         parts = self._logs.parts
-        hosts = {parts[log].records.processes[process].host for log in self.which for process, _tid, _dev in parts[log].tokens}
+        hosts = {
+            parts[log].records.processes[process].host
+            for log in self.which
+            for process, _tid, _dev in parts[log].tokens
+        }
         if len(hosts) > 1:
             return f"NCCL's logs are of {len(hosts)} hosts, whose clocks may differ; give those of the host that wrote {name}"
         if not set().union(*(parts[log].records.zoned for log in self.which)) <= {self._times.zoned}:

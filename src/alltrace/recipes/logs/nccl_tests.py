@@ -65,8 +65,12 @@ COLUMNS: dict[str, col.Columns] = {
         col.percent("peak_share", "peak_busbw_gb_per_s as a share of --peak; null without --peak", None),
         col.real("latency_us", "The smallest time of any size above 0: the latency floor", "us"),
         col.size("knee_bytes", "The smallest size that reaches 80 % of the largest bus bandwidth"),
-        col.Column("outlier_sizes", "numbers", "bytes", "Sizes with a bus bandwidth below 80 % of both neighboring sizes"),
-        col.real("wrong", "Rows with wrong values; null if nothing was checked, or if the version prints errors instead"),
+        col.Column(
+            "outlier_sizes", "numbers", "bytes", "Sizes with a bus bandwidth below 80 % of both neighboring sizes"
+        ),
+        col.real(
+            "wrong", "Rows with wrong values; null if nothing was checked, or if the version prints errors instead"
+        ),
         col.flag("failed", "Whether the run says that it failed"),
         col.text("failed_hosts", "Hosts that report a failure, or of which a launcher reports one, with commas"),
         col.text("failure", "The first cause that one of them gives, such as CUDA's or NCCL's error"),
@@ -85,17 +89,30 @@ COLUMNS: dict[str, col.Columns] = {
         col.text("host", "The host"),
         col.whole("runs", "Comparable runs that it took part in: one program, the same number of ranks"),
         col.real(
-            "median_ratio", "Median over these runs: peak bus bandwidth divided by the median of comparable runs; null without any"
+            "median_ratio",
+            "Median over these runs: peak bus bandwidth divided by the median of comparable runs; null without any",
         ),
         col.flag("outlier", "Whether median_ratio is below 90 % in two runs or more"),
     ),
 }
 CHARTS = {
     "sizes": Chart(
-        "lines", "size_bytes", ("busbw_gb_per_s",), "run", title="Bus bandwidth by message size", log_x=True, where=("place", "out")
+        "lines",
+        "size_bytes",
+        ("busbw_gb_per_s",),
+        "run",
+        title="Bus bandwidth by message size",
+        log_x=True,
+        where=("place", "out"),
     ),
     "compare": Chart(
-        "lines", "size_bytes", ("busbw_gb_per_s",), "run", title="Bus bandwidth by message size", log_x=True, where=("place", "out")
+        "lines",
+        "size_bytes",
+        ("busbw_gb_per_s",),
+        "run",
+        title="Bus bandwidth by message size",
+        log_x=True,
+        where=("place", "out"),
     ),
 }
 
@@ -139,7 +156,9 @@ def answer(files: Sequence[Any], view: str, peak_gb_per_s: float | None = None) 
     types: dict[str, Any] = {**lists, **dict.fromkeys(whole, pa.int64()), **dict.fromkeys(text, pa.string())}
     types |= dict.fromkeys(("outlier", "failed"), pa.bool_())
     extra = {
-        "not_understood": [{"file": path_text(f.path), "line": line + 1, "text": text} for f in files for line, text in f.samples]
+        "not_understood": [
+            {"file": path_text(f.path), "line": line + 1, "text": text} for f in files for line, text in f.samples
+        ]
     }
     return Answer.of(rows, COLUMNS[view], _notes(files, series), extra, CHARTS.get(view))
 
@@ -238,7 +257,9 @@ def _compare(series: list[_Series], peak: float | None) -> list[dict[str, Any]]:
             time, busbw = runs.get(s.name, (half.time_us, half.busbw))
             runs[s.name] = min(time, half.time_us), max(busbw, half.busbw)
     rows = []
-    for (program, datatype, size, place), runs in sorted(best.items(), key=lambda kv: (kv[0][0], kv[0][1], kv[0][3], kv[0][2])):
+    for (program, datatype, size, place), runs in sorted(
+        best.items(), key=lambda kv: (kv[0][0], kv[0][1], kv[0][3], kv[0][2])
+    ):
         base = next(iter(runs))
         for name, (time, busbw) in runs.items():
             # from the times: printed bandwidths have two decimals, which is nothing at small sizes
@@ -314,7 +335,9 @@ def _notes(files: Sequence[Any], series: list[_Series]) -> tuple[str, ...]:
     for s in series:
         want = factor(s.run.program, _ranks(s.run) or 0)
         off = [
-            row.size for row, half in s.rows if want and half.algbw >= 1 and abs(half.busbw / half.algbw - want) > _ROUNDING * want
+            row.size
+            for row, half in s.rows
+            if want and half.algbw >= 1 and abs(half.busbw / half.algbw - want) > _ROUNDING * want
         ]
         if off:
             notes.append(

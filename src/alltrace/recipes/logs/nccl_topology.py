@@ -111,7 +111,9 @@ def _notes(logs: NcclLogs, rows: list[dict[str, Any]]) -> tuple[str, ...]:
         notes.append("no record describes transports; log with NCCL_DEBUG_SUBSYS=INIT,GRAPH,P2P,NET")
     suspects = Counter(r["suspect"] for r in rows if r["suspect"])
     notes += [f"{n} pairs: {why}" for why, n in suspects.most_common()]
-    networks = sorted({text for part in logs.parts for kind, text in part.records.facts if kind == "network" and "Using" in text})
+    networks = sorted(
+        {text for part in logs.parts for kind, text in part.records.facts if kind == "network" and "Using" in text}
+    )
     notes += networks[:10]
     return tuple(notes)
 

@@ -39,7 +39,9 @@ SUMMARY = (
     col.real("min", "The smallest"),
     col.real("max", "The largest"),
     col.percent(
-        "trend_percent", "Change over the range by the median slope of all pairs of steps (Theil and Sen), over the median", None
+        "trend_percent",
+        "Change over the range by the median slope of all pairs of steps (Theil and Sen), over the median",
+        None,
     ),
     col.real("ratio", "Mean divided by that of the first run with the metric"),
 )
@@ -67,14 +69,22 @@ def answer(logs: Sequence[Any], view: str, span: Span | None = None) -> Answer:
         for before, at, after in zip(edges, edges[1:], edges[2:], strict=False):
             old, new = np.median(times[before:at]), np.median(times[at:after])
             breaks.append(
-                {"run": name, "step": int(numbers[at]), "before_s": float(old), "after_s": float(new), "ratio": float(new / old)}
+                {
+                    "run": name,
+                    "step": int(numbers[at]),
+                    "before_s": float(old),
+                    "after_s": float(new),
+                    "ratio": float(new / old),
+                }
             )
         for at in slow_steps(times, points):
             lo, hi = max(e for e in edges if e <= at), min(e for e in edges if e > at)
             usual = float(np.median(times[lo:hi]))
             slow.append({"run": name, "step": int(numbers[at]), "step_time_s": float(times[at]), "usual_s": usual})
     extra: dict[str, Any] = {"change_points": breaks, "slow_steps": slow}
-    extra["not_understood"] = [{"file": path_text(g.path), "line": n + 1, "text": text} for g in logs for n, text in g.samples]
+    extra["not_understood"] = [
+        {"file": path_text(g.path), "line": n + 1, "text": text} for g in logs for n, text in g.samples
+    ]
     notes = _notes(logs, names, chosen)
     if view == "steps":
         flags = {(s["run"], s["step"]) for s in slow}
@@ -196,14 +206,20 @@ def _notes(logs: Sequence[Any], names: list[str], chosen: list[list[Any]]) -> tu
     for log, name, steps in zip(logs, names, chosen, strict=True):
         kinds = Counter(log.frameworks)
         kinds_text = ", ".join(f"{counted(n, 'line')} of {kind}" for kind, n in kinds.most_common()) or "no step's line"
-        steps_text = f"{counted(len(steps), 'step')} in the range; {counted(log.not_understood, 'record')} not understood"
+        steps_text = (
+            f"{counted(len(steps), 'step')} in the range; {counted(log.not_understood, 'record')} not understood"
+        )
         notes.append(f"{name}: {counted(log.lines, 'line')}, {kinds_text}; {steps_text}")
         for metric, numbers in sorted(log.not_finite.items()):
             among = sorted(numbers.intersection(step for step, *_rest in steps))
             if among:
-                notes.append(f"{name}: {metric} is nan or infinite in {counted(len(among), 'step')}, first in step {among[0]}")
+                notes.append(
+                    f"{name}: {metric} is nan or infinite in {counted(len(among), 'step')}, first in step {among[0]}"
+                )
         if log.restarts:
-            notes.append(f"{name}: the steps went back {counted(log.restarts, 'time')}, as after a restart; the later values count")
+            notes.append(
+                f"{name}: the steps went back {counted(log.restarts, 'time')}, as after a restart; the later values count"
+            )
         if log.smoothed:
             notes.append(f"{name}: step times are from a progress bar, which shows moving averages")
         if log.damage:

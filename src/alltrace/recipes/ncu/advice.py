@@ -60,7 +60,8 @@ def answer(profiled: Sequence[Profiled], notes: Sequence[str]) -> Answer:
 
 def _words(evidence: dict[str, float | str]) -> str:
     return ", ".join(
-        f"{name}={value:g}" if isinstance(value, (int, float)) else f"{name}={value}" for name, value in evidence.items()
+        f"{name}={value:g}" if isinstance(value, (int, float)) else f"{name}={value}"
+        for name, value in evidence.items()
     )
 
 

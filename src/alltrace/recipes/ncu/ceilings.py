@@ -16,7 +16,9 @@ _SOURCES = {"fp64": "FP64 tensor", "tf32": "TF32 tensor", "fp16": HALF, "bf16": 
             "fp4": "FP4 tensor", "int8": "INT8 tensor"}  # fmt: skip
 LEVELS = ("L1", "L2", "DRAM")
 _DEVICE = "device__attribute_"
-_PEAK = re.compile(r"sm__ops_path_tensor_src_([a-z0-9_]+?)(?:_dst_[a-z]+[0-9]+)?(_sparsity_o(?:n|ff))?\.sum\.peak_sustained")
+_PEAK = re.compile(
+    r"sm__ops_path_tensor_src_([a-z0-9_]+?)(?:_dst_[a-z]+[0-9]+)?(_sparsity_o(?:n|ff))?\.sum\.peak_sustained"
+)
 _LANES = {
     **dict.fromkeys(((5, 0), (5, 2), (5, 3), (6, 1), (6, 2), (8, 6), (8, 7), (8, 9), (9, 0), (10, 0), (12, 0)), 128),
     **dict.fromkeys(((6, 0), (7, 0), (7, 2), (7, 5), (8, 0)), 64),
@@ -95,7 +97,9 @@ def ceilings(launch: Launch) -> dict[str, Ceiling]:
     device = launch.metrics.get(f"{_DEVICE}display_name")
     by_name: dict[str, Ceiling] = {}
 
-    def add(name: str, kind: str, per_cycle: tuple[float | None, str], clock: float | None, highest: float | None) -> None:
+    def add(
+        name: str, kind: str, per_cycle: tuple[float | None, str], clock: float | None, highest: float | None
+    ) -> None:
         rate, source = per_cycle
         if rate and (clock or highest):
             value = rate * (clock or highest or 0.0)

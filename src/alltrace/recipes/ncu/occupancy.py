@@ -26,7 +26,12 @@ COLUMNS = (
     col.text("limiter", "the resource that limits the blocks per multiprocessor; several if equal"),
 )  # fmt: skip
 CHART = Chart(
-    "scatter", "block_size", ("occupancy_percent",), "name", detail="limiter", title="Theoretical occupancy by block size"
+    "scatter",
+    "block_size",
+    ("occupancy_percent",),
+    "name",
+    detail="limiter",
+    title="Theoretical occupancy by block size",
 )
 WARP = 32
 _SCHEDULERS = 4
@@ -57,7 +62,10 @@ def limits_of(launch: Launch) -> Limits | None:
     warps, blocks, registers = (attributes[name] for name in _NEEDED)
     if not warps or not blocks or not registers:
         return None
-    shared, barriers = launch.number_of("launch__shared_mem_config_size"), launch.number_of("launch__occupancy_limit_barriers")
+    shared, barriers = (
+        launch.number_of("launch__shared_mem_config_size"),
+        launch.number_of("launch__occupancy_limit_barriers"),
+    )
     schedulers = launch.number_of(f"{_DEVICE}num_schedulers_per_multiprocessor") or _SCHEDULERS
     return Limits(
         int(warps),
@@ -107,7 +115,9 @@ def answer(profiled: Sequence[Profiled], notes: Sequence[str], chosen: Mapping[s
                 (*identity(each), block_size, block_size == size, int(registers), int(shared), blocks, warps,
                  100 * warps / limits.warps, limiter)
             )  # fmt: skip
-    texts = lacking(notes, profiled, computed, "device attributes or no registers", "a printed page has them with `--page raw`")
+    texts = lacking(
+        notes, profiled, computed, "device attributes or no registers", "a printed page has them with `--page raw`"
+    )
     return Answer(tables.table(COLUMNS, rows), COLUMNS, texts, chart=CHART)
 
 

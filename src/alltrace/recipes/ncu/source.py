@@ -70,7 +70,9 @@ def answer(
     for each, listing in listed:
         whole = sum(_samples(i.values) or 0 for i in listing.instructions)
         for place, members in _groups(listing, chosen).items():
-            rows.append((*identity(each), *place, *_cells(members, whole, _text(place, members, listing, chosen, text_of))))
+            rows.append(
+                (*identity(each), *place, *_cells(members, whole, _text(place, members, listing, chosen, text_of)))
+            )
             stalls += [(*identity(each), *place, *cells) for cells in _states(members)]
     texts = list(lacking(notes, profiled, [p.listing is not None for p in profiled], "code", "a printed page has none"))
     texts += dict.fromkeys(f"{p.report}: {code.problem}" for p, code in listed if code.problem)
@@ -78,7 +80,9 @@ def answer(
     if chosen != "sass":
         what = {"source": "lines of the source", "ptx": "lines of PTX"}[chosen]
         texts += lacking((), listed, with_lines, what, "compile with -lineinfo, or use `--lines sass`")
-    sampled = [any(_COUNT in i.values or _samples(i.values) is not None for i in code.instructions) for _, code in listed]
+    sampled = [
+        any(_COUNT in i.values or _samples(i.values) is not None for i in code.instructions) for _, code in listed
+    ]
     texts += lacking((), listed, sampled, "samples by line", "`ncu --section SourceCounters` collects them")
     further = {"stalls": AnswerTable(tables.table(_STALLS, stalls), _STALLS)}
     return Answer(tables.table(COLUMNS, rows), COLUMNS, tuple(texts), chart=CHART, further=further, name="lines")
@@ -99,11 +103,17 @@ def _groups(listing: Listing, lines: str) -> dict[_Key, list[Instruction]]:
         groups.setdefault(key, []).append(each)
     if lines == "sass":
         return groups
-    return dict(sorted(groups.items(), key=lambda item: (item[0][1] is None, item[0][1] or "", item[0][2] or 0, item[0][0])))
+    return dict(
+        sorted(groups.items(), key=lambda item: (item[0][1] is None, item[0][1] or "", item[0][2] or 0, item[0][0]))
+    )
 
 
 def _text(
-    place: _Key, members: Sequence[Instruction], listing: Listing, lines: str, text_of: Callable[[str], Sequence[str] | None] | None
+    place: _Key,
+    members: Sequence[Instruction],
+    listing: Listing,
+    lines: str,
+    text_of: Callable[[str], Sequence[str] | None] | None,
 ) -> str | None:
     if lines == "sass":
         return members[0].text

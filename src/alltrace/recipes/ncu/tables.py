@@ -55,7 +55,9 @@ def wanted(name: str, patterns: Sequence[str] | None) -> bool:
     return not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def lacking(notes: Sequence[str], profiled: Sequence[Any], has: Sequence[bool], what: str, advice: str) -> tuple[str, ...]:
+def lacking(
+    notes: Sequence[str], profiled: Sequence[Any], has: Sequence[bool], what: str, advice: str
+) -> tuple[str, ...]:
     """The notes, and one if launches lack what a view shows."""
     without = sum(not h for h in has)
     if not without:
@@ -67,5 +69,6 @@ def table(columns: col.Columns, rows: Sequence[Sequence[Any]]) -> Any:
     """Rows as a `pyarrow.Table`; None is null."""
     values = list(zip(*rows, strict=True)) if rows else [()] * len(columns)
     return pa.table(
-        [pa.array(own, col.arrow_type(c.type)) for c, own in zip(columns, values, strict=True)], [c.name for c in columns]
+        [pa.array(own, col.arrow_type(c.type)) for c, own in zip(columns, values, strict=True)],
+        [c.name for c in columns],
     )

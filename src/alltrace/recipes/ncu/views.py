@@ -76,7 +76,9 @@ _STALLS = (
     col.text("meaning", "what the warp waits for"),
 )
 
-_STALLS_CHART = Chart("stacked_bars", "name", ("share_percent",), "state", detail="launch", title="What warps waited for")
+_STALLS_CHART = Chart(
+    "stacked_bars", "name", ("share_percent",), "state", detail="launch", title="What warps waited for"
+)
 
 
 def _launches(profiled: Sequence[Profiled], notes: Sequence[str]) -> Answer:
@@ -135,10 +137,21 @@ def _rules(profiled: Sequence[Profiled], notes: Sequence[str]) -> Answer:
             for message in rule.messages:
                 whole = message.speedup_of == "global" and message.speedup_percent is not None and duration is not None
                 gain = round((message.speedup_percent or 0.0) / 100 * (duration or 0)) if whole else None
-                cells = (message.kind, message.title or None, message.speedup_percent, message.speedup_of, gain, message.text)
+                cells = (
+                    message.kind,
+                    message.title or None,
+                    message.speedup_percent,
+                    message.speedup_of,
+                    gain,
+                    message.text,
+                )
                 rows.append((*identity(each), rule.section, rule.identifier, *cells))
     texts = lacking(
-        notes, profiled, [bool(p.launch.rules) for p in profiled], "results of rules", "`ncu --apply-rules yes` stores them"
+        notes,
+        profiled,
+        [bool(p.launch.rules) for p in profiled],
+        "results of rules",
+        "`ncu --apply-rules yes` stores them",
     )
     return Answer(tables.table(_RULES, rows), _RULES, texts, chart=_RULES_CHART)
 
@@ -170,7 +183,9 @@ def _instances(profiled: Sequence[Profiled], notes: Sequence[str], patterns: Seq
                 for of, value in each.launch.instances[metric]
                 if value is not None
             ]
-    texts = lacking(notes, profiled, [bool(p.launch.instances) for p in profiled], "values of instances", "a printed page has none")
+    texts = lacking(
+        notes, profiled, [bool(p.launch.instances) for p in profiled], "values of instances", "a printed page has none"
+    )
     return Answer(tables.table(_INSTANCES, rows), _INSTANCES, texts)
 
 

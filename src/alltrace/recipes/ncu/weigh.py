@@ -39,7 +39,11 @@ _REST = (
     col.percent("share_percent", "total_ns as a share of the time of all kernels of the run", None),
 )
 CHART = Chart(
-    "bars", "name", ("total_ns", "gain_ns"), detail="grid", title="Time of profiled kernels in the run, and the most to gain"
+    "bars",
+    "name",
+    ("total_ns", "gain_ns"),
+    detail="grid",
+    title="Time of profiled kernels in the run, and the most to gain",
 )
 
 
@@ -82,7 +86,14 @@ def answer(profiled: Sequence[Profiled], configurations: Sequence[Mapping[str, A
         )
     unmatched = [(*identity(each), sizes(each.launch.grid), sizes(each.launch.block)) for each in alone]
     others = [
-        (row["name"], *map(sizes, _place(row)), row["ranks"], row["count"], row["total_ns"], _share(row["total_ns"], whole))
+        (
+            row["name"],
+            *map(sizes, _place(row)),
+            row["ranks"],
+            row["count"],
+            row["total_ns"],
+            _share(row["total_ns"], whole),
+        )
         for row in rest
     ]
     further = {
@@ -95,7 +106,9 @@ def answer(profiled: Sequence[Profiled], configurations: Sequence[Mapping[str, A
 _TOTAL = [c.name for c in COLUMNS].index("total_ns")
 
 
-def _by_function(each: Profiled, configurations: Sequence[Mapping[str, Any]], by_function: Mapping[Any, list[int]]) -> list[int]:
+def _by_function(
+    each: Profiled, configurations: Sequence[Mapping[str, Any]], by_function: Mapping[Any, list[int]]
+) -> list[int]:
     """Rows of the run with the function's name, if the report or the run has no arguments that distinguish them."""
     launch = each.launch
     rows = by_function.get((launch.function, launch.grid, launch.block), [])

@@ -30,7 +30,9 @@ _SUMMED = ("count_a", "count_b", "total_a_ns", "total_b_ns")
 _WITHIN = "\x1f"  # between the names of a path, none of which has it
 
 TREE = (
-    col.text("tree", "a range that both runs have, or a kernel that one run alone has, indented by the ranges around it"),
+    col.text(
+        "tree", "a range that both runs have, or a kernel that one run alone has, indented by the ranges around it"
+    ),
     col.text("what", "range, kernel"),
     col.real("count_a", "how many such kernels run A has in it, per step where both runs have steps"),
     col.real("time_a_ns", "how long they ran on the GPU", "ns"),
@@ -43,7 +45,10 @@ TREE = (
 
 
 def change_in_words(
-    step: Mapping[str, Any] | None, classes: Sequence[Mapping[str, Any]], alpha: float, names: tuple[str, str] = ("A", "B")
+    step: Mapping[str, Any] | None,
+    classes: Sequence[Mapping[str, Any]],
+    alpha: float,
+    names: tuple[str, str] = ("A", "B"),
 ) -> str:
     """How much faster a step of the second run is (p below `alpha`), and which classes of time that is, in words."""
     one, other = names
@@ -56,7 +61,9 @@ def change_in_words(
     chance = step["p_value"] is None or step["p_value"] >= alpha
     other = other[0].upper() + other[1:]
     if alone and not far:
-        return f"{other} is as fast as {one}: a step takes {amount(b, 'ns', 3)} and {amount(a, 'ns', 3)}; one sample each."
+        return (
+            f"{other} is as fast as {one}: a step takes {amount(b, 'ns', 3)} and {amount(a, 'ns', 3)}; one sample each."
+        )
     if chance and not alone:
         if far:
             return f"Whether {names[1]} is faster cannot be told: {times}, which may be chance."
@@ -65,12 +72,16 @@ def change_in_words(
     if ratio < 1:
         how = f"slower by a factor of {1 / ratio:.2g}" if far else f"{100 * (b / a - 1):.1f} % slower"
     as_one = "" if one == "A" else f" as {one}" if ratio >= _FAR else f" than {one}"
-    return f"{other} is {how}{as_one}: {times}, {'one sample each' if alone else 'not by chance'}." + _classes(a, classes)
+    return f"{other} is {how}{as_one}: {times}, {'one sample each' if alone else 'not by chance'}." + _classes(
+        a, classes
+    )
 
 
 def _classes(step_ns: float, classes: Sequence[Mapping[str, Any]]) -> str:
     """Which classes of the time of a step changed."""
-    notable = sorted((c for c in classes if abs(c["change_ns"]) >= _TELLS * step_ns), key=lambda c: -abs(c["change_ns"]))
+    notable = sorted(
+        (c for c in classes if abs(c["change_ns"]) >= _TELLS * step_ns), key=lambda c: -abs(c["change_ns"])
+    )
     if not notable:
         return ""
     named = ", ".join(
@@ -84,7 +95,9 @@ def _classes(step_ns: float, classes: Sequence[Mapping[str, Any]]) -> str:
 
 def per_step(step: Mapping[str, Any], runs: Sequence[Run], **about: Any) -> list[dict[str, Any]]:
     """The classes of the devices' time in the mean step of each run, and their change; none if they cannot be known."""
-    times = [_times_of(run, step[f"total_{s}_ns"] / step[f"count_{s}"], **about) for s, run in zip("ab", runs, strict=True)]
+    times = [
+        _times_of(run, step[f"total_{s}_ns"] / step[f"count_{s}"], **about) for s, run in zip("ab", runs, strict=True)
+    ]
     if not all(times):
         return []
     both = {name: [round(of[name]) for of in times] for name in _CLASSES}
@@ -139,7 +152,9 @@ def _map(rank: Rank, options: Options) -> pa.Table:
 
 def _numbered(names: Sequence[str | None]) -> list[str]:
     """The names of ranges without numbers, such as those of layers."""
-    texts: list[str] = pc.replace_substring_regex(pa.array([name or "" for name in names], pa.string()), *NUMBERED).to_pylist()
+    texts: list[str] = pc.replace_substring_regex(
+        pa.array([name or "" for name in names], pa.string()), *NUMBERED
+    ).to_pylist()
     return texts
 
 
@@ -163,7 +178,12 @@ def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:  #
     if table is None or not table.num_rows:
         return Answer.of([], columns)
     table = table.group_by(["path", "kernel"]).aggregate([("ns_sum", "sum"), ("ns_count", "sum")])
-    arrays = [table.column("path"), run.texts(table.column("kernel")), table.column("ns_sum_sum"), table.column("ns_count_sum")]
+    arrays = [
+        table.column("path"),
+        run.texts(table.column("kernel")),
+        table.column("ns_sum_sum"),
+        table.column("ns_count_sum"),
+    ]
     return Answer(pa.table(arrays, [column.name for column in columns]), columns)
 
 
@@ -193,7 +213,9 @@ class Replaced:
         both = {n: its for n, its in alike.items() if all(any(r[f"count_{side}"] for r in its) for side in "ab")}
         self._ranges = {name: {c: sum(r[c] for r in its) for c in _SUMMED} for name, its in both.items()}
         self._called = {name: its[0]["name"] if len(its) == 1 else name for name, its in both.items()}
-        self._kernels = [kernel for side, run in zip("ab", runs, strict=True) for kernel in self._alone(side, run, rows, about)]
+        self._kernels = [
+            kernel for side, run in zip("ab", runs, strict=True) for kernel in self._alone(side, run, rows, about)
+        ]
 
     def _alone(
         self, side: str, run: Run, rows: Sequence[Mapping[str, Any]], about: Mapping[str, Any]
@@ -220,7 +242,11 @@ class Replaced:
         inner: dict[str | None, dict[str, list[Mapping[str, Any]]]] = {}
         for side, path, kernel in self._kernels:
             inner.setdefault(path[-1] if path else None, {"a": [], "b": []})[side].append(kernel)
-        both = [(*(sum(k["ns"] for k in sides[s]) for s in "ab"), n, sides) for n, sides in inner.items() if all(sides.values())]
+        both = [
+            (*(sum(k["ns"] for k in sides[s]) for s in "ab"), n, sides)
+            for n, sides in inner.items()
+            if all(sides.values())
+        ]
         both.sort(key=lambda pair: (-abs(pair[1] - pair[0]), -max(pair[:2]), pair[2] or ""))
         most = max(both[0][:2]) if both else 0
         return [self._pair(name, sides) for a, b, name, sides in both if max(a, b) >= least * most]
@@ -247,7 +273,8 @@ class Replaced:
     def _sentence(self, row: Mapping[str, Any]) -> str:
         where = f"`{row['range']}`" if row["range"] is not None else "a step" if self._steps else "the run"
         (a, names_a, before, host_a), (b, names_b, after, host_b) = (
-            (f"{row[f'kernels_{s}']:.2g}", _names(row[f"names_{s}"]), row[f"time_{s}_ns"], row[f"range_{s}_ns"] or 0) for s in "ab"
+            (f"{row[f'kernels_{s}']:.2g}", _names(row[f"names_{s}"]), row[f"time_{s}_ns"], row[f"range_{s}_ns"] or 0)
+            for s in "ab"
         )
         far = max(host_a, host_b) > _FAR * min(host_a, host_b)
         host = f"; on the host the range takes {_instead(host_a, host_b)}" if far else ""
@@ -257,7 +284,9 @@ class Replaced:
 
     def tree(self, *, comparable: bool) -> list[dict[str, Any]]:
         """The rows of the answer `--by-tree`; `comparable`: whether times of the runs can be subtracted."""
-        sums: dict[tuple[str, ...], list[float]] = {}  # of each range and kernel: number and time in run A, the same in run B
+        sums: dict[
+            tuple[str, ...], list[float]
+        ] = {}  # of each range and kernel: number and time in run A, the same in run B
         for side, path, kernel in self._kernels:
             first, steps = "ab".index(side), (self._steps or (1, 1))["ab".index(side)]
             for depth in range(len(path) + 1):
@@ -273,7 +302,11 @@ class Replaced:
         rows: list[dict[str, Any]] = []
         for node in sorted(sums, key=order):
             name = node[-1] if node in leaves else self._called[node[-1]]
-            row = {"tree": "  " * (len(node) - 1) + name, "what": "kernel" if node in leaves else "range", "path": "/".join(node)}
+            row = {
+                "tree": "  " * (len(node) - 1) + name,
+                "what": "kernel" if node in leaves else "range",
+                "path": "/".join(node),
+            }
             times = dict(zip(("count_a", "time_a_ns", "count_b", "time_b_ns"), sums[node], strict=True))
             rows.append({**row, **times, "change_ns": times["time_b_ns"] - times["time_a_ns"] if comparable else None})
         return rows

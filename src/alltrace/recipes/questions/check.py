@@ -13,7 +13,11 @@ from alltrace.trace.amounts import amount
 from alltrace.trace.errors import AlltraceError, UsageError, printable
 from alltrace.trace.number_text import counted
 
-SHORT = {"step_ns": ("steps", "duration_ns"), "device_step_ns": ("steps", "device_span_ns"), "kernel_ns": ("kernels", "median_ns")}
+SHORT = {
+    "step_ns": ("steps", "duration_ns"),
+    "device_step_ns": ("steps", "device_span_ns"),
+    "kernel_ns": ("kernels", "median_ns"),
+}
 """Short names of frequent columns; other columns go by their name, or as `RECIPE.COLUMN`."""
 
 SEARCHED = ("breakdown", "overlap", "stragglers", "collectives", "steps", "kernels", "efficiency", "diagnose")
@@ -72,7 +76,9 @@ def read_limits(budget: Mapping[str, Any], place: str) -> list[Limit]:
     """
     for key in budget:
         if key not in ("limits", "limit"):
-            raise UsageError(f"{place}: {printable(str(key))!r} is unknown; expected limits = [...] or [[limit]] tables")
+            raise UsageError(
+                f"{place}: {printable(str(key))!r} is unknown; expected limits = [...] or [[limit]] tables"
+            )
     limits = budget.get("limits", [])
     named = list(limits.items()) if isinstance(limits, dict) else [(None, text) for text in _listed(limits, place)]
     entries = [{"name": name, "check": text} if name is not None else {"check": text} for name, text in named]
@@ -95,7 +101,9 @@ def _listed(value: Any, place: str) -> list[Any]:
 
 def _limit(entry: Any, place: str) -> Limit:
     if not isinstance(entry, dict) or not isinstance(entry.get("check"), str):
-        raise UsageError(f"{place}: {printable(repr(entry))} is not a limit; expected a text such as 'overlap_percent >= 80'")
+        raise UsageError(
+            f"{place}: {printable(repr(entry))} is not a limit; expected a text such as 'overlap_percent >= 80'"
+        )
     for key in entry:
         if key not in _KEYS:
             raise UsageError.unknown(f"key of a limit in {place}", str(key), _KEYS)
@@ -109,11 +117,15 @@ def _limit(entry: Any, place: str) -> Limit:
     recipe, column, statistic = _column(parts[1], place)
     where = entry.get("where", {})
     if not isinstance(where, dict):
-        raise UsageError(f"{place}: where of {printable(check)!r} is {where!r}; expected a table such as {{ name = 'gemm' }}")
+        raise UsageError(
+            f"{place}: where of {printable(check)!r} is {where!r}; expected a table such as {{ name = 'gemm' }}"
+        )
     options = _options_with(recipe, (column, *map(str, where)), place)
     scale, shift = _line(bound)
     if scale and statistic is None:
-        raise UsageError(f"{place}: {printable(check)!r} compares with a baseline; expected a statistic, such as {parts[1]}.median")
+        raise UsageError(
+            f"{place}: {printable(check)!r} compares with a baseline; expected a statistic, such as {parts[1]}.median"
+        )
     name = entry.get("name", check)
     if not isinstance(name, str):
         raise UsageError(f"{place}: the name of {printable(check)!r} is {name!r}; expected a text")
@@ -173,11 +185,15 @@ def _options_with(recipe: str, columns: Sequence[str], place: str) -> dict[str, 
     answers = list(_answers(recipe))
     for column in columns:
         if not any(column in available for _, available in answers):
-            raise UsageError.unknown(f"column of {recipe} in {place}", column, {c for _, available in answers for c in available})
+            raise UsageError.unknown(
+                f"column of {recipe} in {place}", column, {c for _, available in answers for c in available}
+            )
     for options, available in answers:
         if set(columns) <= set(available):
             return options
-    raise UsageError(f"{place}: no answer of {recipe} has {' and '.join(columns)} together; expected columns of one answer")
+    raise UsageError(
+        f"{place}: no answer of {recipe} has {' and '.join(columns)} together; expected columns of one answer"
+    )
 
 
 def judge(run: Run, limits: Sequence[Limit], baseline: Run | None = None, *, jobs: int | None = None) -> Answer:
@@ -239,7 +255,9 @@ def _values(
     return values, _statistic(others, limit.statistic or "median")
 
 
-def _values_of(which: str, limit: Limit, run: Run, answers: dict[tuple[str, str, str], Any], jobs: int | None) -> list[float]:
+def _values_of(
+    which: str, limit: Limit, run: Run, answers: dict[tuple[str, str, str], Any], jobs: int | None
+) -> list[float]:
     from alltrace.recipes.execution.ask import ask
 
     key = which, limit.recipe, repr(limit.options)

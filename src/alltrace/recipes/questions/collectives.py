@@ -60,11 +60,18 @@ _SUMMARY = (
     col.ns("wait_ns", "time that ranks waited for the last to arrive, summed over ranks and instances"),
     col.ns("wait_certain_ns", "of these, waits of at least what the clocks may be off"),
     col.ns("late_sender_ns", "of the waits, those of receivers for their senders; null for what is no message"),
-    col.ns("late_receiver_ns", "the same of senders for their receivers, which wait unless the library holds the message"),
+    col.ns(
+        "late_receiver_ns", "the same of senders for their receivers, which wait unless the library holds the message"
+    ),
 )
 _AGAINST_TESTS = (
     col.percent("zero_skew_percent", "share of the instances whose skew is at most a tenth of the transfer"),
-    col.real("expected_busbw_gb_per_s", "bus bandwidth that nccl-tests measured for the operation on as many ranks", "GB/s", 3),
+    col.real(
+        "expected_busbw_gb_per_s",
+        "bus bandwidth that nccl-tests measured for the operation on as many ranks",
+        "GB/s",
+        3,
+    ),
     col.percent("expected_percent", "bus bandwidth of that"),
 )
 _INSTANCES = (
@@ -97,7 +104,13 @@ ZERO_SKEW_SHARE = 0.1  # ranks come together if the skew is at most this share o
 READS: Reads = {"collectives": ("start", "end")}
 
 CHART = Chart(
-    "scatter", "bytes", ("busbw_gb_per_s",), "op", detail="communicator", title="Bus bandwidth by message size", log_x=True
+    "scatter",
+    "bytes",
+    ("busbw_gb_per_s",),
+    "op",
+    detail="communicator",
+    title="Bus bandwidth by message size",
+    log_x=True,
 )
 
 NEEDED = (tuple(READS),)
@@ -116,7 +129,9 @@ def _reads(options: Options) -> dict[str, tuple[str, ...]]:
 
 def _prepared(options: Options, _run: RunFacts) -> Mapping[str, Any]:
     if options["source"] == "inspector" and options["instances"]:
-        raise UsageError("--instances is of the trace; ask `alltrace logs inspector --view operations` for each operation")
+        raise UsageError(
+            "--instances is of the trace; ask `alltrace logs inspector --view operations` for each operation"
+        )
     if options["instances"] and options["nccl_tests"] is not None:
         raise UsageError("--nccl-tests is compared with the rows without --instances; leave one of them out")
     return options
@@ -125,7 +140,14 @@ def _prepared(options: Options, _run: RunFacts) -> Mapping[str, Any]:
 def _chart(options: Options) -> Chart | None:
     if not options["instances"]:
         return CHART
-    return Chart("scatter", "first_arrival_ns", ("skew_ns",), "op", detail="communicator", title="Arrival skew of each collective")
+    return Chart(
+        "scatter",
+        "first_arrival_ns",
+        ("skew_ns",),
+        "op",
+        detail="communicator",
+        title="Arrival skew of each collective",
+    )
 
 
 def _map(rank: Rank, options: Options) -> Any:
@@ -146,7 +168,9 @@ def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
         summary = _summed(records, list(zip(records.names, records.ranks, strict=True)), link, tests)
         return Answer(summary.select([c.name for c in columns]), columns, tuple(notes_on(records, parts, run)))
     instances = _Instances(run.alignment, [p.rank for p in parts])
-    table = instances.listed() if options["instances"] else _summed(instances, instances.groups, link, tests, run.members)
+    table = (
+        instances.listed() if options["instances"] else _summed(instances, instances.groups, link, tests, run.members)
+    )
     notes = [*instances.notes(), *notes_on_sizes(run, instances.unsized)]
     return Answer(table.select([c.name for c in columns]), columns, tuple(notes))
 
@@ -156,7 +180,9 @@ class _Instances:
 
     def __init__(self, alignment: Any, ranks: Sequence[int]) -> None:
         members = alignment.members
-        self.groups: dict[int, tuple[str | None, Sequence[int]]] = {g.number: (g.name, g.ranks) for g in alignment.groups}
+        self.groups: dict[int, tuple[str | None, Sequence[int]]] = {
+            g.number: (g.name, g.ranks) for g in alignment.groups
+        }
         self.alone = alignment.run.ranks[0].rank if len(alignment.run.ranks) == 1 else None
         if self.alone is not None:
             members, names = alignment.unmatched_members(self.alone)
@@ -235,7 +261,9 @@ class _Instances:
             for name in _OF_SEVERAL:
                 at = table.column_names.index(name)
                 table = table.set_column(at, name, pa.nulls(table.num_rows, table.schema.field(at).type))
-        fields = [f.with_metadata({"decimals": str(_DECIMALS[f.name])}) if f.name in _DECIMALS else f for f in table.schema]
+        fields = [
+            f.with_metadata({"decimals": str(_DECIMALS[f.name])}) if f.name in _DECIMALS else f for f in table.schema
+        ]
         return table.cast(pa.schema(fields)).take(pa.array(order))
 
     def notes(self) -> list[str]:
@@ -264,10 +292,16 @@ class _Instances:
         return notes
 
 
-def _summed(instances: _Instances | Recorded, groups: Any, link: float | None, tests: Any, devices: Members | None = None) -> Any:
+def _summed(
+    instances: _Instances | Recorded, groups: Any, link: float | None, tests: Any, devices: Members | None = None
+) -> Any:
     """One row per communicator, operation and size; `groups` has their names and ranks, `devices` what ranks are."""
-    ops, codes = np.unique(instances.op, return_inverse=True) if len(instances.op) else (instances.op, np.empty(0, np.int64))
-    keys, place = np.unique(np.stack([instances.communicator, codes, instances.bytes], axis=1), axis=0, return_inverse=True)
+    ops, codes = (
+        np.unique(instances.op, return_inverse=True) if len(instances.op) else (instances.op, np.empty(0, np.int64))
+    )
+    keys, place = np.unique(
+        np.stack([instances.communicator, codes, instances.bytes], axis=1), axis=0, return_inverse=True
+    )
     order = np.argsort(place.reshape(-1), kind="stable")
     cuts = np.searchsorted(place.reshape(-1)[order], np.arange(len(keys) + 1))
     rows = []
@@ -360,7 +394,12 @@ QUESTION = Question(
     requires=lambda options: () if options.get("source") == "inspector" else NEEDED,
     options=(
         Option("instances", bool, False, "list each instance instead"),
-        Option("link_gb_per_s", float, None, "bus bandwidth of the link, in decimal GB/s, to show bandwidths as a share of it"),
+        Option(
+            "link_gb_per_s",
+            float,
+            None,
+            "bus bandwidth of the link, in decimal GB/s, to show bandwidths as a share of it",
+        ),
         Option(
             "nccl_tests",
             str,
@@ -374,5 +413,14 @@ QUESTION = Question(
     clock="aligned",
     prepare=_prepared,
     of_devices=of_trace,
-    important=("op", "bytes", "busbw_gb_per_s", "communicator", "skew_median_ns", "transfer_median_ns", "wait_ns", "instances"),
+    important=(
+        "op",
+        "bytes",
+        "busbw_gb_per_s",
+        "communicator",
+        "skew_median_ns",
+        "transfer_median_ns",
+        "wait_ns",
+        "instances",
+    ),
 )

@@ -60,7 +60,9 @@ def _columns(options: Options) -> col.Columns:
 def _chart(options: Options) -> Chart | None:
     if not options["segments"]:
         return CHART
-    return Chart("scatter", "start_ns", ("duration_ns",), "class", detail="what", title="Pieces of the critical path", log_y=True)
+    return Chart(
+        "scatter", "start_ns", ("duration_ns",), "class", detail="what", title="Pieces of the critical path", log_y=True
+    )
 
 
 def _answer(replay: Replay, members: Any, run: RunFacts, options: Options) -> Answer:
@@ -70,7 +72,9 @@ def _answer(replay: Replay, members: Any, run: RunFacts, options: Options) -> An
     pieces = critical_path(replay)
     notes = replay_notes(replay, members)
     if pieces.makespan_ns:
-        notes.append(f"the path takes {amount(pieces.makespan_ns, 'ns', 3)}, from the start of the run to the end of the last work")
+        notes.append(
+            f"the path takes {amount(pieces.makespan_ns, 'ns', 3)}, from the start of the run to the end of the last work"
+        )
     if not options["segments"] and len(replay.parts) > 1:
         first = {row["rank"] for row in _shares(replay, pieces)[:1]}
         notes += other_culprit(
@@ -119,7 +123,9 @@ def _shares(replay: Replay, pieces: Pieces) -> list[dict[str, Any]]:
         rank, kind = divmod(key, 16)
         time = int(pieces.duration[its].sum())
         share = 100 * time / whole if whole else 0.0
-        rows.append({"rank": rank, "class": CLASSES[kind], "time_ns": time, "share_percent": share, "slack_ns": slack.get(rank)})
+        rows.append(
+            {"rank": rank, "class": CLASSES[kind], "time_ns": time, "share_percent": share, "slack_ns": slack.get(rank)}
+        )
     return sorted(rows, key=lambda r: (-r["time_ns"], r["rank"], r["class"]))
 
 
@@ -138,7 +144,9 @@ def _segments(replay: Replay, pieces: Pieces, members: Any, run: RunFacts) -> li
     for group in np.split(np.arange(len(pieces.start)), change):
         time: dict[str | None, int] = {}
         for n in group.tolist():
-            label = labels.get(int(pieces.arc[n])) if CLASSES[int(pieces.kind[n])] not in ("host", "gap", "idle") else None
+            label = (
+                labels.get(int(pieces.arc[n])) if CLASSES[int(pieces.kind[n])] not in ("host", "gap", "idle") else None
+            )
             time[label] = time.get(label, 0) + int(pieces.duration[n])
         rows.append(
             {
@@ -164,7 +172,9 @@ def _labels(replay: Replay, pieces: Pieces, members: Any, run: RunFacts) -> dict
         own = nodes[slice(*np.searchsorted(nodes, (base, base + len(part.when))))]
         cells = np.flatnonzero(np.isin(part.cell_node, own - base))
         cells = cells[np.argsort(part.cell_ns[cells], kind="stable")]
-        main.update(zip((part.cell_node[cells] + base).tolist(), part.names[part.cell_name[cells]].tolist(), strict=True))
+        main.update(
+            zip((part.cell_node[cells] + base).tolist(), part.names[part.cell_name[cells]].tolist(), strict=True)
+        )
     names = np.unique([main[t] for t in replay.graph.target[arcs].tolist() if t in main])
     texts = dict(zip(names.tolist(), name_texts(run, names), strict=True))
     groups = {g.number: g.name for g in alignment_of(run).groups}

@@ -36,7 +36,9 @@ COLUMNS = (
         "slower or faster if its total time changed by the threshold and the change is significant; one_sample if a "
         "single one of each run changed by more than a tenth; else same; only_a or only_b if one run lacks it",
     ),
-    col.text("count_verdict", "more or fewer if its count changed by the threshold; else same; null unless both runs have it"),
+    col.text(
+        "count_verdict", "more or fewer if its count changed by the threshold; else same; null unless both runs have it"
+    ),
     col.text(
         "call_verdict",
         "longer or shorter if its median changed by the threshold and the change is significant; one_sample as of "
@@ -54,14 +56,32 @@ COLUMNS = (
     col.real("median_b_ns", "the same in run B", "ns"),
     col.real("q3_a_ns", "exact third quartile in run A", "ns"),
     col.real("q3_b_ns", "the same in run B", "ns"),
-    col.percent("median_change_percent", "change of the median from run A to run B, relative to run A; null if one run has none"),
+    col.percent(
+        "median_change_percent", "change of the median from run A to run B, relative to run A; null if one run has none"
+    ),
     col.real("longer_share", "probability that a duration of run B is longer than one of run A; ties count half"),
     col.real("p_value", "of the two-sided Mann-Whitney rank test, corrected for ties and for the number of rows"),
 )
-IMPORTANT = ("what", "name", "total_change_ns", "verdict", "total_change_percent", "p_value", "median_a_ns", "median_b_ns")
+IMPORTANT = (
+    "what",
+    "name",
+    "total_change_ns",
+    "verdict",
+    "total_change_percent",
+    "p_value",
+    "median_a_ns",
+    "median_b_ns",
+)
 TREE_IMPORTANT = ("tree", "time_a_ns", "time_b_ns", "count_a", "count_b", "change_ns", "what")
 CHART = Chart(
-    "scatter", "median_a_ns", ("median_b_ns",), "verdict", detail="name", title="Medians of both runs", log_x=True, log_y=True
+    "scatter",
+    "median_a_ns",
+    ("median_b_ns",),
+    "verdict",
+    detail="name",
+    title="Medians of both runs",
+    log_x=True,
+    log_y=True,
 )
 
 
@@ -99,7 +119,9 @@ def compare(
     if by_tree and what is not None:
         raise UsageError("--by-tree shows kernels in ranges, so it works without --what; leave one out")
     options = {"what": what, "merge_numbers": merge_numbers}
-    answers = [ask(r, _RAW, options, ranks=ranks, steps=steps, skip_warmup=skip_warmup, jobs=jobs) for r in (run_a, run_b)]
+    answers = [
+        ask(r, _RAW, options, ranks=ranks, steps=steps, skip_warmup=skip_warmup, jobs=jobs) for r in (run_a, run_b)
+    ]
     b, respelled = _spelled_as(answers[0].table, answers[1].table)
     steps_of = [sum(r["count"] for r in answer.table.to_pylist() if r["what"] == "step") for answer in answers]
     same_ranks = ranks is not None or len(run_a.ranks) == len(run_b.ranks)
@@ -131,12 +153,16 @@ def compare(
     if by_tree:
         tree = replaced.tree(comparable=same_ranks)
         return Answer(col.table_of(tree, TREE), TREE, tuple(notes), {"per_step": classes}, None, verdict=verdict)
-    return Answer(table, COLUMNS, tuple(notes), {"per_step": classes, "replaced": replaced.pairs()}, CHART, verdict=verdict)
+    return Answer(
+        table, COLUMNS, tuple(notes), {"per_step": classes, "replaced": replaced.pairs()}, CHART, verdict=verdict
+    )
 
 
 def _spelled_as(a: Any, b: Any) -> tuple[Any, int]:
     """`b` with kernels called as in `a` if only the spelling differs, and how many; ambiguous ones keep their names."""
-    names = [set(pc.unique(side.filter(pc.equal(side["what"], "kernel"))["name"]).drop_null().to_pylist()) for side in (a, b)]
+    names = [
+        set(pc.unique(side.filter(pc.equal(side["what"], "kernel"))["name"]).drop_null().to_pylist()) for side in (a, b)
+    ]
     spelled: list[dict[str, list[str]]] = []
     for own, other in (names, reversed(names)):
         by_spelling: dict[str, list[str]] = {}
@@ -147,18 +173,26 @@ def _spelled_as(a: Any, b: Any) -> tuple[Any, int]:
     if new:
         name = b["name"].combine_chunks().cast(pa.string())
         encoded = name.dictionary_encode()
-        respelled = pa.array([new.get(text, text) for text in encoded.dictionary.to_pylist()], pa.string()).take(encoded.indices)
+        respelled = pa.array([new.get(text, text) for text in encoded.dictionary.to_pylist()], pa.string()).take(
+            encoded.indices
+        )
         kernel = pc.equal(b["what"], "kernel")
         b = b.set_column(b.schema.get_field_index("name"), "name", pc.if_else(kernel, respelled, name))
     return b, len(new)
 
 
 def compared(
-    a: Any, b: Any, alpha: float = ALPHA, threshold_percent: float = THRESHOLD_PERCENT, steps: tuple[int, int] | None = None
+    a: Any,
+    b: Any,
+    alpha: float = ALPHA,
+    threshold_percent: float = THRESHOLD_PERCENT,
+    steps: tuple[int, int] | None = None,
 ) -> Any:
     """The rows of `compare`, from two distributions; per step, if `steps` of the runs differ."""
     statement = statistics_statement({key: key for key in KEYS}, KEYS, "type_7")
-    sides = [{_key(r): r for r in run_statement(statement, {PARTS: parts_table([Part(-1, d)])}).to_pylist()} for d in (a, b)]
+    sides = [
+        {_key(r): r for r in run_statement(statement, {PARTS: parts_table([Part(-1, d)])}).to_pylist()} for d in (a, b)
+    ]
     tests = _rank_tests(a, b)
     keys = sorted({*sides[0], *sides[1]}, key=str)
     adjusted = _adjusted({k: tests[k][1] for k in keys if k in tests})
@@ -200,7 +234,9 @@ def _row(
     return row
 
 
-def _verdicts(row: Mapping[str, Any], alpha: float, threshold_percent: float, steps: tuple[int, int]) -> dict[str, str | None]:
+def _verdicts(
+    row: Mapping[str, Any], alpha: float, threshold_percent: float, steps: tuple[int, int]
+) -> dict[str, str | None]:
     """What a row says of the total, of the count and of a single one."""
     if not row["count_a"] or not row["count_b"]:
         return {"verdict": "only_b" if not row["count_a"] else "only_a", "count_verdict": None, "call_verdict": None}

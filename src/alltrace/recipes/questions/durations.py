@@ -86,7 +86,9 @@ def _rank_tables(rank: Rank, options: Options) -> dict[str, Any]:
 def _map_statement(options: Options) -> str:
     """The distributions of one rank; names are ids, which are equal in all runs."""
     wanted = chosen(options)
-    return "\nUNION ALL ".join([_NOTHING, *(source.statement(what) for what, source in _SOURCES.items() if what in wanted)])
+    return "\nUNION ALL ".join(
+        [_NOTHING, *(source.statement(what) for what, source in _SOURCES.items() if what in wanted)]
+    )
 
 
 def _reduce_statement(options: Options) -> str:
@@ -97,7 +99,11 @@ def _reduce_statement(options: Options) -> str:
 
 
 def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
-    rows = SQL.over_parts(_with_steps(parts, run, options), run, options) if parts else col.schema_of(COLUMNS).empty_table()
+    rows = (
+        SQL.over_parts(_with_steps(parts, run, options), run, options)
+        if parts
+        else col.schema_of(COLUMNS).empty_table()
+    )
     table = answer_table(rows, COLUMNS)
     unsized = table.filter(pc.and_(pc.equal(table.column("what"), "collective"), pc.is_null(table.column("bytes"))))
     return Answer(table, COLUMNS, tuple(notes_on_sizes(run, pc.sum(unsized.column("count")).as_py() or 0)))
@@ -130,7 +136,9 @@ def chosen(options: Mapping[str, Any]) -> set[str]:
 def distribution(parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> Any:
     """The distributions of all ranks with texts for names: columns of `KEYS`, `value` (ns) and `count`."""
     with_empty = [*_with_steps(parts, run, options), Part(-1, run_statement(_NOTHING, {}))]
-    return run_statement(_NAMED.format(name=_labels(options)["name"]), {PARTS: parts_table(with_empty), "names": run.name_table()})
+    return run_statement(
+        _NAMED.format(name=_labels(options)["name"]), {PARTS: parts_table(with_empty), "names": run.name_table()}
+    )
 
 
 def _with_steps(parts: Sequence[Part], run: RunFacts, options: Mapping[str, Any]) -> list[Part]:
@@ -194,7 +202,9 @@ QUESTION = Question(
     requires=lambda options: (tuple(_reads(options)),),
     options=(
         Option("what", str, None, "only these, such as kernel,step; one or more of " + ", ".join(WHAT)),
-        Option("merge_numbers", bool, False, "combine ranges whose names differ only in numbers, such as those of layers"),
+        Option(
+            "merge_numbers", bool, False, "combine ranges whose names differ only in numbers, such as those of layers"
+        ),
     ),
     chart=Chart("box", "name", ("min_ns", "q1_ns", "median_ns", "q3_ns", "max_ns"), title="Durations", log_y=True),
     clock="aligned",

@@ -44,15 +44,17 @@ from alltrace.trace.intervals import Merged, difference, merge, overlap_ns, unio
 from alltrace.trace.kernel_rules import NOT_COMPUTE
 from alltrace.trace.name_stems import stems
 
-_FACTORS = ("parallel_efficiency", "load_balance", "communication_efficiency", "orchestration_efficiency", "offload_efficiency")
+_FACTORS = (
+    "parallel_efficiency",
+    "load_balance",
+    "communication_efficiency",
+    "orchestration_efficiency",
+    "offload_efficiency",
+)
 _USEFUL, _MOVING, _MPI, _RUNTIME, _RANGE, _EXECUTED = range(6)
 _STANDS_OUT = 0.01
-_NO_CULPRIT = (
-    "the culprit is the rank with the most useful time; `diagnose` and `stragglers` also find ranks that are late for other reasons"
-)
-_NOT_COUNTED = (
-    "instructions are not known: no issue rate and clock of the devices were sampled, as `--gpu-metrics` of `capture exec` does"
-)
+_NO_CULPRIT = "the culprit is the rank with the most useful time; `diagnose` and `stragglers` also find ranks that are late for other reasons"
+_NOT_COUNTED = "instructions are not known: no issue rate and clock of the devices were sampled, as `--gpu-metrics` of `capture exec` does"
 _OF_THE_RUN = "instructions are only counted --per run; choose one step with --steps"
 _CONVENTIONS = {
     "basic": "useful: compute kernels; communication: copies, fills and communication kernels; maxima over devices",
@@ -78,13 +80,17 @@ COLUMNS: col.Columns = (
     ),
     col.real("instructions_per_cycle", "of each multiprocessor, 4 at most; null likewise", decimals=3),
     col.real("parallel_efficiency", "useful time as a share of the whole time, 0 to 1"),
-    col.real("load_balance", "mean divided by maximum useful time: below 1, time is lost by waiting for those with more work"),
+    col.real(
+        "load_balance", "mean divided by maximum useful time: below 1, time is lost by waiting for those with more work"
+    ),
     col.rank("culprit", "the rank with the most useful time, if it leads by more than 1 %; null if none stands out"),
     col.real("communication_efficiency", "below 1, time is lost to exposed communication, or to MPI"),
     col.real("orchestration_efficiency", "below 1, time is lost while devices have no work; null for hosts"),
     col.real("mpi_parallel_efficiency", "time outside MPI as a share of the whole time; null for devices"),
     col.real("offload_efficiency", "of the time outside MPI, the share not in GPU runtime calls; null for devices"),
-    col.real("computation_scalability", "useful time of the reference divided by that of this run; null without --reference"),
+    col.real(
+        "computation_scalability", "useful time of the reference divided by that of this run; null without --reference"
+    ),
     col.real("global_efficiency", "parallel_efficiency times computation_scalability; null without --reference"),
 )
 
@@ -240,7 +246,9 @@ class _Region:
     def rows(self, convention: str, rank: int | None = None) -> Iterator[dict[str, Any]]:
         """Its row for the devices and the one for the hosts."""
         where = {"step": self.step, "range": self.name, "rank": rank}
-        tree = device_tree(self.useful, self.active, self.span[0], processes=self.processes if convention == "talp" else None)
+        tree = device_tree(
+            self.useful, self.active, self.span[0], processes=self.processes if convention == "talp" else None
+        )
         if self.useful:
             factors = {
                 "parallel_efficiency": tree.parallel,
@@ -325,7 +333,9 @@ class _Work:
                     counted.setdefault(identity, Executed(*counts))
                 for kind in (_USEFUL, _MOVING):
                     own = times[(what == kind) & (device == number)]
-                    sets.setdefault(identity, {}).setdefault(kind, []).append(Merged(own[:, 0].copy(), own[:, 1].copy()))
+                    sets.setdefault(identity, {}).setdefault(kind, []).append(
+                        Merged(own[:, 0].copy(), own[:, 1].copy())
+                    )
         self.executed: dict[int, list[Executed]] = {}
         for identity, count in counted.items():
             self.executed.setdefault(self._owners[identity], []).append(count)
@@ -339,7 +349,9 @@ class _Work:
         """First start and last end of any device's work; of calls if there is none."""
         extents = [(m.starts[0], m.ends[-1]) for pair in self._devices.values() for m in pair if len(m.starts)]
         if not extents:
-            extents = [(t[0, 0], t[-1, 1]) for own in self.host.values() for w, t in own.items() if w != _RANGE and len(t)]
+            extents = [
+                (t[0, 0], t[-1, 1]) for own in self.host.values() for w, t in own.items() if w != _RANGE and len(t)
+            ]
         return (int(min(s for s, _ in extents)), int(max(e for _, e in extents))) if extents else (0, 0)
 
     def region(
@@ -430,7 +442,9 @@ def _within(merged: Merged, spans: NDArray[Any]) -> int:
 def _missing(parts: Sequence[Part], rows: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> list[str]:
     if not parts or rows:
         counts = (
-            {len(p.table.filter(pc.equal(p.table.column("what"), _RANGE))) for p in parts} if options["per"] == "range" else set()
+            {len(p.table.filter(pc.equal(p.table.column("what"), _RANGE))) for p in parts}
+            if options["per"] == "range"
+            else set()
         )
         return [f"ranks have {min(counts)} to {max(counts)} ranges {options['range']!r}"] if len(counts) > 1 else []
     if options["per"] == "range":
@@ -458,7 +472,9 @@ def _scaled(rows: Sequence[dict[str, Any]], options: Mapping[str, Any]) -> list[
         row["computation_scalability"] = grown
         if grown is not None and row["parallel_efficiency"] is not None:
             row["global_efficiency"] = grown * row["parallel_efficiency"]
-    notes = [f"scalability against {options['reference']}, {options['scaling']} scaling: all of the reference run is counted"]
+    notes = [
+        f"scalability against {options['reference']}, {options['scaling']} scaling: all of the reference run is counted"
+    ]
     return [*notes, *([f"{without} rows have no counterpart in it"] if without else [])]
 
 
@@ -479,7 +495,13 @@ QUESTION = Question(
     },
     requires=(("kernels", "copies", "graphs", "api", "mpi", "ranges"),),
     options=(
-        Option("per", str, "run", "one row for the run, for each step, or for the ranges named --range", ("run", "step", "range")),
+        Option(
+            "per",
+            str,
+            "run",
+            "one row for the run, for each step, or for the ranges named --range",
+            ("run", "step", "range"),
+        ),
         Option("range", str, None, "for --per range: name of the ranges, as in the program"),
         Option("by", str, "run", "the efficiencies of all ranks together, or of each rank too", ("run", "rank")),
         Option("convention", str, "basic", "what counts as useful and as communication", tuple(_CONVENTIONS)),
@@ -497,5 +519,14 @@ QUESTION = Question(
     prepare=_prepared,
     worth_processes=sys.maxsize,
     host_samples=True,
-    important=("side", "parallel_efficiency", "load_balance", "step", "range", "rank", "culprit", "communication_efficiency"),
+    important=(
+        "side",
+        "parallel_efficiency",
+        "load_balance",
+        "step",
+        "range",
+        "rank",
+        "culprit",
+        "communication_efficiency",
+    ),
 )

@@ -53,7 +53,9 @@ def _map(rank: Rank, options: Options) -> Any:
         first = by_start[np.searchsorted(start[by_start], open_.ends[long], "left")]
         rows += [
             {"device": number, "start_ns": s, "duration_ns": d, "before": labels[codes[b]], "after": labels[codes[a]]}
-            for s, d, b, a in zip(open_.starts[long].tolist(), open_.durations_ns[long].tolist(), last, first, strict=True)
+            for s, d, b, a in zip(
+                open_.starts[long].tolist(), open_.durations_ns[long].tolist(), last, first, strict=True
+            )
         ]
     rows.sort(key=lambda g: (-g["duration_ns"], g["start_ns"]))
     return pa.Table.from_pylist(rows[: options["rows"] or None])
@@ -62,7 +64,11 @@ def _map(rank: Rank, options: Options) -> Any:
 def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
     rows = device_rows(parts, run)
     rows.sort(key=lambda g: (-g["duration_ns"], g["start_ns"], g["rank"]))
-    notes = () if rows or not parts else (f"no device was idle for {options['min_ns']:,} ns or more between two pieces of work",)
+    notes = (
+        ()
+        if rows or not parts
+        else (f"no device was idle for {options['min_ns']:,} ns or more between two pieces of work",)
+    )
     return Answer.of(rows[: options["rows"] or None], COLUMNS, notes)
 
 

@@ -46,7 +46,9 @@ COLUMNS: col.Columns = (
     col.real("p95", "95th percentile, linear between neighbours", decimals=1),
     col.real("max", "largest", decimals=1),
     col.whole("mean_bytes_per_s", "of memory the mean by the device's peak; null if unknown", "bytes/s"),
-    col.whole("instructions", "of sm issue: approximate instructions executed by warps; null without clock or multiprocessors"),
+    col.whole(
+        "instructions", "of sm issue: approximate instructions executed by warps; null without clock or multiprocessors"
+    ),
 )
 
 

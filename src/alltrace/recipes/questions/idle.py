@@ -141,7 +141,13 @@ QUESTION = Question(
     requires=("kernels",),
     options=(
         Option("by", str, "device", "gaps of each device, or of each stream separately", ("device", "stream")),
-        Option("kernel_delay_ns", int, 30_000, "a shorter gap between queued work counts as the ordinary delay, in ns", least=0),
+        Option(
+            "kernel_delay_ns",
+            int,
+            30_000,
+            "a shorter gap between queued work counts as the ordinary delay, in ns",
+            least=0,
+        ),
     ),
     chart=Chart("stacked_bars", "rank", _CAUSES),
     of_hosts=True,

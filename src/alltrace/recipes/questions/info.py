@@ -43,9 +43,13 @@ COLUMNS: col.Columns = (
     col.ns("start_ns", "first start of any event, aligned, from the session's start"),
     col.ns("end_ns", "last end of any event, aligned, from the session's start"),
     col.ns(
-        "session_ns", "from the start of its first report's session to the end of its last one's; null if the reports do not say"
+        "session_ns",
+        "from the start of its first report's session to the end of its last one's; null if the reports do not say",
     ),
-    col.ns("recorded_ns", "how much of the time from start to end was recorded: without pauses of the profiler and lost records"),
+    col.ns(
+        "recorded_ns",
+        "how much of the time from start to end was recorded: without pauses of the profiler and lost records",
+    ),
     *(col.whole(t, f"rows of {t}; no column if no rank has the table") for t in EVENT_TABLES),
 )
 
@@ -84,7 +88,9 @@ def _merge(parts: Sequence[Part], run: RunFacts, _options: Options) -> Answer:
                 "start_ns": None if r.start_ns is None else clock.apply_one(r.start_ns),
                 "end_ns": None if r.end_ns is None else clock.apply_one(r.end_ns),
                 "session_ns": session_ns(manifest, r),
-                "recorded_ns": None if r.start_ns is None or r.end_ns is None else r.end_ns - r.start_ns - _unrecorded_ns(r),
+                "recorded_ns": None
+                if r.start_ns is None or r.end_ns is None
+                else r.end_ns - r.start_ns - _unrecorded_ns(r),
                 **{t: r.rows.get(t, 0) for t in present},
             }
         )
@@ -131,7 +137,9 @@ def _missing_records(manifest: Manifest, ranks: Sequence[RankRecord]) -> list[di
         for lost in rank.missing_records:
             times = {"start_ns": clock.apply_one(lost.start_ns), "end_ns": clock.apply_one(lost.end_ns)}
             counts: dict[str, Any] = {"what": lost.what, "number": lost.number, "of": lost.of, "place": lost.place}
-            rows.append({"rank": rank.rank, **counts, **times, "unrecorded_ns": 0 if lost.what == "launches" else hidden})
+            rows.append(
+                {"rank": rank.rank, **counts, **times, "unrecorded_ns": 0 if lost.what == "launches" else hidden}
+            )
     return rows
 
 
@@ -139,7 +147,11 @@ def _logs(manifest: Manifest) -> list[str]:
     """Which GPU logs were joined with the reports."""
     logs = [log for log in manifest.logs if log.kind == "gpu"]
     samples = counted(sum(log.records for log in logs), "sample")
-    return [f"{counted(len(logs), 'GPU log')} joined: {samples} of clocks, power and temperature in `gpu_log`"] if logs else []
+    return (
+        [f"{counted(len(logs), 'GPU log')} joined: {samples} of clocks, power and temperature in `gpu_log`"]
+        if logs
+        else []
+    )
 
 
 def _warnings(manifest: Any) -> list[str]:
@@ -148,7 +160,9 @@ def _warnings(manifest: Any) -> list[str]:
     for number, report in enumerate(manifest.reports):
         for warning in warnings_of_report(manifest, number):
             by_text[str(warning)].append(path_text(report.path))
-    texts = [f"{paths[0]}: {text}" if len(paths) == 1 else f"{len(paths)} reports: {text}" for text, paths in by_text.items()]
+    texts = [
+        f"{paths[0]}: {text}" if len(paths) == 1 else f"{len(paths)} reports: {text}" for text, paths in by_text.items()
+    ]
     return [*texts, *(f"left out: {r}" for r in manifest.redactions)]
 
 

@@ -86,7 +86,9 @@ def _merge(parts: Sequence[Part], _run: RunFacts, options: Options) -> Answer:
 def _operators(rank: Rank, table: pa.Table) -> Any:
     nodes = Program.of(rank).nodes("operator")
     thread, time = integers(table.column("thread"), -1), integers(table.column("time"))
-    inner = innermost_node(nodes.at, Intervals(thread, time, time)) if len(nodes.at) else np.full(len(time), -1, np.int64)
+    inner = (
+        innermost_node(nodes.at, Intervals(thread, time, time)) if len(nodes.at) else np.full(len(time), -1, np.int64)
+    )
     inside = (inner >= 0) & (thread >= 0)
     key = np.where(inside, nodes.key[np.maximum(inner, 0)] if len(nodes.at) else -1, -1)
     return pa.array([nodes.names[k] if k >= 0 else None for k in key.tolist()], pa.string())
@@ -102,7 +104,9 @@ QUESTION = Question(
     requires=("kernel_counters",),
     options=(
         Option("by", str, "kernel", "how the counters are grouped", ("kernel", "operator")),
-        Option("top", int, 20, "maximum number of kernels or operators per metric, by decreasing value; 0 for all", least=0),
+        Option(
+            "top", int, 20, "maximum number of kernels or operators per metric, by decreasing value; 0 for all", least=0
+        ),
     ),
     chart=Chart("bars", "name", ("total",), "metric", title="Counters of kernels"),
     important=("name", "metric", "mean", "total"),

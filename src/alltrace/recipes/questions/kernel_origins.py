@@ -45,7 +45,9 @@ def _map(rank: Rank, _options: Options) -> Any:
     np.add.at(total, place, origins.length)
     texts = rank.texts(pa.array(kinds[0], mask=kinds[0] == 0))
     columns = [[*names, None] for names in (origins.operators, origins.modules, origins.lines)]
-    places = [pa.array([own[n] for n in codes.tolist()], pa.string()) for own, codes in zip(columns, kinds[1:], strict=True)]
+    places = [
+        pa.array([own[n] for n in codes.tolist()], pa.string()) for own, codes in zip(columns, kinds[1:], strict=True)
+    ]
     replays = [pa.array([ns] * len(count), pa.int64()) for ns in (origins.replayed_ns, origins.joined_ns)]
     return pa.table([texts, *places, count, total, *replays], names=[*_KEYS, "count", "total_ns", *_REPLAYS])
 
@@ -55,7 +57,9 @@ def _merge(parts: Sequence[Part], _run: RunFacts, options: Options) -> Answer:
     if not tables:
         return Answer.of((), COLUMNS)
     # a rank may have two rows of one key, since names that differ in what is left out are one
-    own = [t.group_by(list(_KEYS), use_threads=False).aggregate([("count", "sum"), ("total_ns", "sum")]) for t in tables]
+    own = [
+        t.group_by(list(_KEYS), use_threads=False).aggregate([("count", "sum"), ("total_ns", "sum")]) for t in tables
+    ]
     together = pa.concat_tables(own).group_by(list(_KEYS), use_threads=False)
     rows = together.aggregate([("count_sum", "count"), ("count_sum", "sum"), ("total_ns_sum", "sum")]).to_pylist()
     whole = sum(row["total_ns_sum_sum"] for row in rows)

@@ -48,7 +48,9 @@ def _map(rank: Rank, options: Options) -> Any:
     keep = np.flatnonzero(wanted[places]) if len(names) else np.zeros(0, np.int64)
     name = places[keep]
     start = integers(ranges.column("start"))[keep]
-    at = Intervals(integers(ranges.column("thread"))[keep], start, np.maximum(integers(ranges.column("end"))[keep], start))
+    at = Intervals(
+        integers(ranges.column("thread"))[keep], start, np.maximum(integers(ranges.column("end"))[keep], start)
+    )
     outer = outermost(name * (1 + at.thread.max(initial=0)) + at.thread, at.start, at.end)
     name, at = name[outer], at.of(outer)
     work = gpu_work(rank)
@@ -143,7 +145,9 @@ def _shown(sequences: _Found, rows: Any) -> Any:
     ends = np.cumsum(length)
     at = np.arange(ends[-1] if len(ends) else 0) + np.repeat(first - (ends - length), length)
     small = np.int16 if len(kinds) < 1 << 15 else np.int32
-    names = pa.DictionaryArray.from_arrays(pa.array(codes[at].astype(small)), pa.array(kinds, pa.int64(), mask=kinds == 0))
+    names = pa.DictionaryArray.from_arrays(
+        pa.array(codes[at].astype(small)), pa.array(kinds, pa.int64(), mask=kinds == 0)
+    )
     return pa.ListArray.from_arrays(pa.array(np.concatenate(([0], ends)), pa.int32()), names)
 
 

@@ -43,7 +43,8 @@ READS: Reads = {"kernels": ("start", "end", "name", "short_name", "kind")}
 CHART = Chart("bars", "name", ("total_ns",), title="Time in each kernel")
 
 MAP_SQL = distribution_statement(
-    _KEYS, 'SELECT rank, coalesce({name}) AS name, kind, "end" - start AS value FROM kernels WHERE $kind IS NULL OR kind = $kind'
+    _KEYS,
+    'SELECT rank, coalesce({name}) AS name, kind, "end" - start AS value FROM kernels WHERE $kind IS NULL OR kind = $kind',
 )
 
 

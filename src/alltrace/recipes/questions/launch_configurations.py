@@ -38,7 +38,9 @@ FROM (SELECT *, "end" - start AS length FROM kernels) GROUP BY ALL
 
 
 def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
-    table = answer_table(SQL.over_parts(parts, run, options), COLUMNS) if parts else col.schema_of(COLUMNS).empty_table()
+    table = (
+        answer_table(SQL.over_parts(parts, run, options), COLUMNS) if parts else col.schema_of(COLUMNS).empty_table()
+    )
     return Answer(table, COLUMNS, chart=CHART)
 
 

@@ -172,7 +172,9 @@ def _reduce_statement(options: Options) -> str:
         return "SELECT * FROM parts ORDER BY rank"
     keys = _KEYS[options["by"]]
     labels = {"name": f"coalesce({', '.join(['text_of(name)', *keys[1:]])})", "measure": "measure"}
-    return _REDUCE.format(statistics=statistics_statement(labels, (*keys, "measure"), "type_7", quartiles=False, further=_ABOVE))
+    return _REDUCE.format(
+        statistics=statistics_statement(labels, (*keys, "measure"), "type_7", quartiles=False, further=_ABOVE)
+    )
 
 
 SQL = Statements(

@@ -87,7 +87,9 @@ QUESTION = Question(
     _map,
     _merge,
     tables={"allocations": ALLOCATIONS},
-    chart=Chart("bars", "rank", ("peak_bytes", "peak_reserved_bytes"), detail="gpu", title="Peak memory of each device"),
+    chart=Chart(
+        "bars", "rank", ("peak_bytes", "peak_reserved_bytes"), detail="gpu", title="Peak memory of each device"
+    ),
     clock="aligned",
     important=("rank", "peak_bytes", "peak_step", "gpu", "memory", "unused_percent"),
 )

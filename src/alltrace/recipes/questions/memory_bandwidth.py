@@ -64,7 +64,14 @@ def _rates(start: Any, end: Any, size: Any, bins: int) -> Iterator[dict[str, Any
     low, high = int(start.min()), int(end.max())
     if high <= low:
         whole = float(size.sum())
-        yield {"start_ns": low, "span_ns": 0, "copies": len(start), "moved_bytes": whole, "busy_ns": 0, "peak_gb_per_s": None}
+        yield {
+            "start_ns": low,
+            "span_ns": 0,
+            "copies": len(start),
+            "moved_bytes": whole,
+            "busy_ns": 0,
+            "peak_gb_per_s": None,
+        }
         return
     edges = bin_edges(low, high, min(bins, high - low))
     long = end > start

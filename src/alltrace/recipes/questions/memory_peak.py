@@ -61,7 +61,9 @@ def _map(rank: Rank, options: Options) -> Any:
             row = {name: int(values[n]) for name, values in sums.items() if name not in unknown}
             rows.append({**pool.facts(), **row, "name": [*names, None][kind], "whole_bytes": 0, "before": False})
         older = max(pool.peak_bytes - int(pool.size[alive].sum()), 0) if pool.addressed else None
-        rows.append({**pool.facts(), "name": _BEFORE, "peak_bytes": older, "whole_bytes": pool.peak_bytes, "before": True})
+        rows.append(
+            {**pool.facts(), "name": _BEFORE, "peak_bytes": older, "whole_bytes": pool.peak_bytes, "before": True}
+        )
     return pa.Table.from_pylist(rows, _PART)
 
 
@@ -114,7 +116,9 @@ def _owners(rank: Rank, by: str) -> tuple[Callable[[Pool], Int64], list[str | No
         """A snapshot has the stack with each block; in a trace it is what surrounds the allocation."""
         surrounding = owners_of(nodes, pool)
         return (
-            np.where(pool.stack != 0, len(nodes.names) + np.searchsorted(ids, pool.stack), surrounding) if len(ids) else surrounding
+            np.where(pool.stack != 0, len(nodes.names) + np.searchsorted(ids, pool.stack), surrounding)
+            if len(ids)
+            else surrounding
         )
 
     return owners, names

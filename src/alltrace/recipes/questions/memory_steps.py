@@ -46,7 +46,8 @@ COLUMNS: col.Columns = (
     col.whole("allocations", "blocks allocated in the step"),
     col.size("handed_out_bytes", "total size of these blocks"),
     col.size(
-        "outlived_bytes", "size of those still allocated at the end of the next step; null for the last step or without addresses"
+        "outlived_bytes",
+        "size of those still allocated at the end of the next step; null for the last step or without addresses",
     ),
     col.text("outlived_by", "the operator that allocated most of these bytes; null if there are none"),
 )

@@ -35,7 +35,9 @@ COLUMNS: col.Columns = (
     GPU,
     col.text("name", "kernel, by its short name, or range"),
     col.text("metric", "metric, with the profiler's name"),
-    col.real("value", "its mean over the work, weighted by time, in the metric's unit, which is usually percent", decimals=2),
+    col.real(
+        "value", "its mean over the work, weighted by time, in the metric's unit, which is usually percent", decimals=2
+    ),
     col.ns("work_ns", "time in which at least one piece of the work ran"),
     col.ns("covered_ns", "part of work_ns that samples cover"),
     col.percent("coverage_percent", "covered_ns as a share of work_ns"),
@@ -60,7 +62,9 @@ def _map(rank: Rank, options: Options) -> Any:
     rows = []
     if not sampled:
         return pa.table({})
-    for name, device, work in _ranges(rank, options["top"]) if options["by"] == "range" else _kernels(rank, options["top"]):
+    for name, device, work in (
+        _ranges(rank, options["top"]) if options["by"] == "range" else _kernels(rank, options["top"])
+    ):
         for sampling in sampled:
             if sampling.device != device or not work.total_ns:
                 continue
@@ -101,14 +105,18 @@ def _longest(every: list[tuple[str, int, Merged]], top: int) -> list[tuple[str, 
 def _kernels(rank: Rank, top: int) -> list[tuple[str, int, Merged]]:
     """When each kernel ran on each device."""
     table = rank.table("kernels", ("start", "end", "device", "name", "short_name"))
-    start, end, device, name, short = (integers(table.column(c), -1) for c in ("start", "end", "device", "name", "short_name"))
+    start, end, device, name, short = (
+        integers(table.column(c), -1) for c in ("start", "end", "device", "name", "short_name")
+    )
     return _longest(_by_name(rank, np.where(short == -1, name, short), device, start, end), top)
 
 
 def _by_name(rank: Rank, name: Any, device: Any, start: Any, end: Any) -> list[tuple[str, int, Merged]]:
     order = np.lexsort((start, name, device))
     texts = texts_of(rank, name)
-    return [(texts[n], d, merge(start[order[at]], end[order[at]])) for (d, n), at in by_track(device[order], name[order])]
+    return [
+        (texts[n], d, merge(start[order[at]], end[order[at]])) for (d, n), at in by_track(device[order], name[order])
+    ]
 
 
 def _ranges(rank: Rank, top: int) -> list[tuple[str, int, Merged]]:

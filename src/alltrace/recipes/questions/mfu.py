@@ -104,7 +104,9 @@ def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
         )
         over = sum((r.get("mfu_percent") or 0) > 100 for r in rows)
         if over:
-            notes.append(f"{over} of {len(rows)} steps are above the peak: see whether the model, batch, GPUs and peak are right")
+            notes.append(
+                f"{over} of {len(rows)} steps are above the peak: see whether the model, batch, GPUs and peak are right"
+            )
     elif parts:
         notes.append("no steps were found in the run")
     return Answer.of(rows, COLUMNS, tuple(notes))
@@ -145,7 +147,13 @@ QUESTION = Question(
         Option("hidden", int, None, "its width: heads times the size of a head", required=True, least=1),
         Option("sequence", int, None, "tokens of a sequence", required=True, least=1),
         Option("batch", float, None, "sequences of a step, on all GPUs together", required=True),
-        Option("peak_tflops", float, None, "peak of one GPU in the precision used, dense, in 10^12 operations/s", required=True),
+        Option(
+            "peak_tflops",
+            float,
+            None,
+            "peak of one GPU in the precision used, dense, in 10^12 operations/s",
+            required=True,
+        ),
         Option("gpus", int, None, "GPUs of the job; by default the GPUs of the run", least=1),
         Option("work", str, "training", "what a step does", tuple(_PASSES)),
         Option("causal", bool, False, "do not count attention to later tokens: half of it"),

@@ -140,7 +140,9 @@ def _transfers(run: RunFacts, ranks: Sequence[int], options: Mapping[str, Any]) 
     whole = heads.filter(pc.equal(heads.column("members"), heads.column("group_size")))
     notes = []
     if heads.num_rows > whole.num_rows:
-        notes.append(f"{heads.num_rows - whole.num_rows:,} of {heads.num_rows:,} instances lack a rank and are left out")
+        notes.append(
+            f"{heads.num_rows - whole.num_rows:,} of {heads.num_rows:,} instances lack a rank and are left out"
+        )
     if options["op"] is not None:
         whole = whole.filter(pc.equal(pc.utf8_lower(whole.column("op").cast(pa.string())), options["op"].lower()))
     keys = {n: whole.column(n) for n in _KEYS}
@@ -151,7 +153,9 @@ def _transfers(run: RunFacts, ranks: Sequence[int], options: Mapping[str, Any]) 
     if options["by"] == "step":
         steps = alignment_of(run).steps
         own = (
-            steps.filter(pc.equal(steps.column("rank"), pc.min(steps.column("rank")))).sort_by("start") if steps.num_rows else steps
+            steps.filter(pc.equal(steps.column("rank"), pc.min(steps.column("rank")))).sort_by("start")
+            if steps.num_rows
+            else steps
         )
         begin, number = own.column("start").to_numpy(), own.column("step").to_numpy()
         arrival = whole.column("last_arrival_ns").to_numpy()
@@ -159,7 +163,10 @@ def _transfers(run: RunFacts, ranks: Sequence[int], options: Mapping[str, Any]) 
         outside = (place < 0) if len(begin) else np.ones(whole.num_rows, np.bool_)
         values = number[np.maximum(place, 0)] if len(number) else np.zeros(whole.num_rows, np.int64)
         # device work continues after a step's end on the host, and on some ranks longer than on others
-        of, last = steps.column("step").to_numpy(), pc.max_element_wise(steps.column("end"), steps.column("device_end")).to_numpy()
+        of, last = (
+            steps.column("step").to_numpy(),
+            pc.max_element_wise(steps.column("end"), steps.column("device_end")).to_numpy(),
+        )
         steps_of, at = np.unique(of, return_inverse=True)
         until = np.full(len(steps_of), np.iinfo(np.int64).min)
         np.maximum.at(until, at, last)
@@ -206,7 +213,9 @@ def _beside_tests(rows: Sequence[Mapping[str, Any]], options: Mapping[str, Any])
     if len({(r["group_size"], r["datatype"]) for r in rows if r["op"] == op}) > 1:
         return None
     title = f"Times of {op} by message size, with nccl-tests"
-    return Chart("lines", "payload_bytes", (*_FIVE, "tests_time_ns"), title=title, log_x=True, log_y=True, where=("op", op))
+    return Chart(
+        "lines", "payload_bytes", (*_FIVE, "tests_time_ns"), title=title, log_x=True, log_y=True, where=("op", op)
+    )
 
 
 def _size(size: int) -> str:
@@ -233,9 +242,21 @@ QUESTION = Question(
     tables={"collectives": _COLUMNS, "kernels": ("start",), "ranges": ("start",)},
     options=(
         Option("by", str, "all", "rows for all ranks and steps together, or for each", ("all", "rank", "step")),
-        Option("measure", str, "duration", "an operation's time on a rank, or its instance's transfer", ("duration", "transfer")),
+        Option(
+            "measure",
+            str,
+            "duration",
+            "an operation's time on a rank, or its instance's transfer",
+            ("duration", "transfer"),
+        ),
         Option("op", str, None, "only this operation, such as AllReduce"),
-        Option("nccl_tests", str, None, "files of nccl-tests to compare the times with, separated by commas", reads="nccl-tests"),
+        Option(
+            "nccl_tests",
+            str,
+            None,
+            "files of nccl-tests to compare the times with, separated by commas",
+            reads="nccl-tests",
+        ),
     ),
     chart=Chart("box", "what", _FIVE, title="Times of collectives by message size", log_y=True),
     clock="aligned",

@@ -46,12 +46,18 @@ COLUMNS: col.Columns = (
     col.percent("gpu_self_percent", "gpu_self_ns as a share of the summed duration of all GPU work"),
     col.whole("gpu_operations", "kernels, copies and fills launched inside"),
     col.ns(
-        "backward_gpu_ns", "GPU time of the backward pass of the operators called inside; null if the trace has no operator numbers"
+        "backward_gpu_ns",
+        "GPU time of the backward pass of the operators called inside; null if the trace has no operator numbers",
     ),
     col.real("flops", "floating-point operations by shape; null if no formula applies", "FLOP", 0),
     col.real("tflop_per_s", "flops divided by GPU time, over the calls that have both", "TFLOP/s", 1),
     col.size("least_bytes", "least bytes moved: every operand read once, the result written once"),
-    col.real("flop_per_byte", "arithmetic intensity: flops divided by least_bytes, over the calls that have both", "FLOP/byte", 1),
+    col.real(
+        "flop_per_byte",
+        "arithmetic intensity: flops divided by least_bytes, over the calls that have both",
+        "FLOP/byte",
+        1,
+    ),
 )
 
 
@@ -66,7 +72,9 @@ def _merge(parts: Sequence[Part], _run: RunFacts, options: Options) -> Answer:
     whole = pa.concat_tables([p.table for p in parts])
     total, inside = sum(whole.column("all_gpu_ns").drop_null().to_pylist()), 0
     listed = _wide(whole.filter(pc.is_null(whole.column("all_gpu_ns"))))
-    grouped = listed.group_by(list(_KEYS), use_threads=False).aggregate([("calls", "count"), *((c, "sum") for c in _SUMS)])
+    grouped = listed.group_by(list(_KEYS), use_threads=False).aggregate(
+        [("calls", "count"), *((c, "sum") for c in _SUMS)]
+    )
     crossed = int(pc.sum(listed.column("crossed")).as_py() or 0)
     replayed, joined = (sum(whole.column(c).drop_null().to_pylist()) for c in ("replayed_ns", "joined_ns"))
     rows = []
@@ -96,7 +104,9 @@ def _wide(table: Any) -> Any:
     return table.cast(pa.schema([f.with_type(wide) if f.type == pa.int64() else f for f in table.schema]))
 
 
-def _notes(options: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], total: int, inside: int, crossed: int) -> list[str]:
+def _notes(
+    options: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], total: int, inside: int, crossed: int
+) -> list[str]:
     if not rows:
         return [f"no rank has {_WHAT[options['by']]}"]
     notes = []
@@ -107,7 +117,9 @@ def _notes(options: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], total:
         )
     if crossed:
         calls = counted(crossed, "call has", "calls have")
-        notes.append(f"{calls} others of the kind inside that overlap and together last longer: no time of its own is left")
+        notes.append(
+            f"{calls} others of the kind inside that overlap and together last longer: no time of its own is left"
+        )
     if options["top"] and len(rows) > options["top"]:
         notes.append(f"{options['top']} of {len(rows)} rows are shown (--top)")
     return notes

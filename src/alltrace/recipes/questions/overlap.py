@@ -16,7 +16,15 @@ from alltrace.run.rank import Rank
 from alltrace.trace import columns as col
 from alltrace.trace.intervals import intersection, union
 
-_TIMES = ("compute_ns", "communication_ns", "overlapped_ns", "exposed_ns", "copy_ns", "copy_overlapped_ns", "copy_exposed_ns")
+_TIMES = (
+    "compute_ns",
+    "communication_ns",
+    "overlapped_ns",
+    "exposed_ns",
+    "copy_ns",
+    "copy_overlapped_ns",
+    "copy_exposed_ns",
+)
 
 
 COLUMNS: col.Columns = (
@@ -69,7 +77,11 @@ QUESTION = Question(
     _merge,
     tables=TABLES,
     chart=Chart(
-        "stacked_bars", "rank", ("overlapped_ns", "exposed_ns"), detail="gpu", title="Communication under compute, and exposed"
+        "stacked_bars",
+        "rank",
+        ("overlapped_ns", "exposed_ns"),
+        detail="gpu",
+        title="Communication under compute, and exposed",
     ),
     of_hosts=True,
     important=("rank", "overlap_percent", "exposed_ns", "gpu", "host", "communication_ns"),

@@ -75,11 +75,15 @@ def query(run: Run, text: str, limits: Limits | None = None) -> Answer:
         table = _answer(connection, text, None if limits is None else limits.rows)
     except duckdb.InterruptException as error:
         seconds = limits.seconds if limits is not None else 0
-        raise UsageError(f"the query took longer than {seconds:g} s and was stopped; request less data at once") from error
+        raise UsageError(
+            f"the query took longer than {seconds:g} s and was stopped; request less data at once"
+        ) from error
     except duckdb.OutOfMemoryException as error:
         if limits is None:
             raise no_memory(scratch.name if scratch else "", error) from error
-        raise UsageError(f"memory ran out for the query ({_one_line(error)}); select fewer rows or columns at once") from error
+        raise UsageError(
+            f"memory ran out for the query ({_one_line(error)}); select fewer rows or columns at once"
+        ) from error
     except duckdb.Error as error:
         if isinstance(error, duckdb.IOException) and scratch is not None and scratch.name in str(error):
             raise no_memory(scratch.name, error) from error

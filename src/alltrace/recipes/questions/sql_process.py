@@ -52,13 +52,23 @@ def limited_query(run: Run, text: str, limits: Limits, check: Callable[[], None]
     align_for(run, text)
     memory = memory_bytes()
     align = None if run.overlay is None else str(run.overlay.folder.absolute())
-    place = {"path": str(run.path.absolute()), "align": align, "partial": isinstance(run, PartialRun), "in_session": run.in_session}
+    place = {
+        "path": str(run.path.absolute()),
+        "align": align,
+        "partial": isinstance(run, PartialRun),
+        "in_session": run.in_session,
+    }
     request = json.dumps({"run": place, "text": text, "limits": list(astuple(limits)), "memory": memory}).encode()
     # of each thread of a numeric library, address space would be reserved
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "alltrace.recipes.questions.sql_process"]
     with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment, start_new_session=True
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=environment,
+        start_new_session=True,
     ) as child:
         try:
             reply = _reply(child, request, _START_SECONDS + limits.seconds + _GRACE_SECONDS, check)
@@ -123,7 +133,9 @@ def _serve() -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (processor_seconds, processor_seconds + 2))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.setitimer(signal.ITIMER_REAL, limits.seconds + _GRACE_SECONDS)  # the system ends it, whatever it is doing then
+    signal.setitimer(
+        signal.ITIMER_REAL, limits.seconds + _GRACE_SECONDS
+    )  # the system ends it, whatever it is doing then
     try:
         answer = query(run, request["text"], limits)
         reply = _packed(answer)
@@ -140,7 +152,9 @@ def _packed(answer: Answer) -> bytes:
     import pyarrow as pa
 
     if answer.table.nbytes > MOST_ANSWER_BYTES:
-        raise UsageError(f"the answer has {answer.table.nbytes >> 20} MiB; expected {MOST_ANSWER_BYTES >> 20} at most: select less")
+        raise UsageError(
+            f"the answer has {answer.table.nbytes >> 20} MiB; expected {MOST_ANSWER_BYTES >> 20} at most: select less"
+        )
     columns = [(c.name, c.type, c.unit, c.doc) for c in answer.columns]
     rows = io.BytesIO()
     with pa.ipc.new_stream(rows, answer.table.schema) as writer:

@@ -58,12 +58,16 @@ COLUMNS: col.Columns = (
     col.ns("dataloader_ns", "the program waits for its DataLoader, and none of the above"),
     col.ns("cpu_ns", "an operator runs on the host, and none of the above"),
     col.ns("idle_ns", "none of the above"),
-    col.percent("occupancy_percent", "mean achieved occupancy of the kernels, as the trace estimates it; null if it does not"),
+    col.percent(
+        "occupancy_percent", "mean achieved occupancy of the kernels, as the trace estimates it; null if it does not"
+    ),
     col.percent(
         "sm_efficiency_percent",
         "share of the step in which a kernel runs, times the share of multiprocessors that its blocks can fill",
     ),
-    col.percent("tensor_core_percent", "kernels on tensor cores as a share of kernel time (FP16, BF16, TF32, FP8, FP4)"),
+    col.percent(
+        "tensor_core_percent", "kernels on tensor cores as a share of kernel time (FP16, BF16, TF32, FP8, FP4)"
+    ),
 )
 
 READS: Reads = {
@@ -136,7 +140,9 @@ class _Steps:
 
 def _classes(rank: Rank) -> tuple[list[Merged], Merged]:
     """When the rank is in each class, overlaps left in, and when a compute kernel runs."""
-    kernels, copies, graphs, api, ranges = (rank.table(t, READS[t]) for t in ("kernels", "copies", "graphs", "api", "ranges"))
+    kernels, copies, graphs, api, ranges = (
+        rank.table(t, READS[t]) for t in ("kernels", "copies", "graphs", "api", "ranges")
+    )
 
     def merged(table: Any, chosen: NDArray[np.bool_] | None = None) -> Merged:
         start, end = (integers(table.column(c)) for c in ("start", "end"))
@@ -176,7 +182,9 @@ def _use(rank: Rank, steps: _Steps) -> dict[str, Any]:
     filled = np.minimum(blocks / np.maximum(multiprocessors, 1), 1.0)
     texts, code = coded(kernels.column("name"))
     named = rank.texts(texts).to_pylist()
-    tensor = np.array([*(family_of(n).precision in _ON_TENSOR_CORES if n else False for n in named), False], np.bool_)[code]
+    tensor = np.array([*(family_of(n).precision in _ON_TENSOR_CORES if n else False for n in named), False], np.bool_)[
+        code
+    ]
     occupancy = integers(kernels.column("occupancy_percent"), -1)
 
     def summed(values: Any, chosen: Any) -> Any:

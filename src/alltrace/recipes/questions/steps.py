@@ -130,7 +130,9 @@ def _added(iterations: Sequence[Iteration]) -> dict[str, Any]:
     return {"phase": phases.pop() if len(phases) == 1 else MIXED, **sums}
 
 
-def _rows(steps: Any, hosts: Mapping[int, str], batches: Mapping[tuple[int, int], Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _rows(
+    steps: Any, hosts: Mapping[int, str], batches: Mapping[tuple[int, int], Mapping[str, Any]]
+) -> list[dict[str, Any]]:
     rows = []
     for row in steps.to_pylist():
         first, last = row["device_start"], row["device_end"]

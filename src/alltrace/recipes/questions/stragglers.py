@@ -68,7 +68,8 @@ COLUMNS: col.Columns = (
     col.ns("caused_ns", "time others waited for it when it arrived last"),
     col.percent("caused_percent", "share of all waits", None),
     col.whole(
-        "root_rank", "the rank that would have to change to save most of caused_ns; null if there is none, or transfers caused it"
+        "root_rank",
+        "the rank that would have to change to save most of caused_ns; null if there is none, or transfers caused it",
     ),
     col.device("root_device", "root_rank"),
     col.real("root_share", "share of all waits for which this rank would have to change, 0 to 1"),
@@ -95,7 +96,9 @@ BY_TIME: col.Columns = (
     col.whole("since_step", "the first step in which it is slower"),
     col.text("slow_steps", "the steps in which it is slower, such as 7-13"),
     col.whole("steps", "steps that are compared, without warm-up and checkpoint steps"),
-    col.real("slowdown", "how many times as long as the fastest quarter of the ranks it takes in them, median", decimals=3),
+    col.real(
+        "slowdown", "how many times as long as the fastest quarter of the ranks it takes in them, median", decimals=3
+    ),
     col.ns("excess_ns", "what it takes longer in them, summed"),
     col.ns("own_ns", "what it takes by itself in a step, without waiting for others, median"),
 )
@@ -106,7 +109,9 @@ NEEDED = ((*TABLES, "collectives"),)
 def _columns(options: Options) -> col.Columns:
     if options.get("source") == "inspector":
         if options.get("by_time"):
-            raise UsageError("--by-time needs the steps of the trace, and --source inspector has none; leave out one of them")
+            raise UsageError(
+                "--by-time needs the steps of the trace, and --source inspector has none; leave out one of them"
+            )
         return select_columns(COLUMNS)
     return BY_TIME if options.get("by_time") else COLUMNS
 
@@ -115,7 +120,9 @@ def _chart(options: Options) -> Chart:
     if options.get("by_time"):
         return Chart("bars", "rank", ("excess_ns",), detail="device", title="What each rank takes longer in slow steps")
     detail = None if options.get("source") == "inspector" else "device"  # NCCL Inspector's files name no device
-    return Chart("bars", "rank", ("caused_ns", "waited_ns"), detail=detail, title="Waits at collectives: caused and suffered")
+    return Chart(
+        "bars", "rank", ("caused_ns", "waited_ns"), detail=detail, title="Waits at collectives: caused and suffered"
+    )
 
 
 def _reads(options: Options) -> dict[str, tuple[str, ...]]:
@@ -180,7 +187,9 @@ class _Question:
         of_ranks = np.isin(columns[1], self._ranks) & np.isin(columns[3], self._ranks)
         instance, rank, row, last, wait, communicator, arrival, met = (c[of_ranks] for c in columns)
         confidence = members.column("confidence").to_numpy().astype(float)[of_ranks]
-        self._w = _Waits(instance, rank, row, last, wait, communicator, arrival, met, confidence, fact[of_ranks] & (wait > 0))
+        self._w = _Waits(
+            instance, rank, row, last, wait, communicator, arrival, met, confidence, fact[of_ranks] & (wait > 0)
+        )
         self._rows = rows_by(rank)
 
     def answer(self) -> tuple[list[dict[str, Any]], list[str]]:
@@ -345,7 +354,9 @@ class _Question:
         lasts = np.flatnonzero((w.rank == w.last) & (waited[w.instance] > 0))
         lasts = lasts[np.unique(w.instance[lasts], return_index=True)[1]]
         instance = w.instance[lasts]
-        by_wait = root_causes(replay, peers, replay.nodes(w.rank[lasts], w.row[lasts])[1], longest[instance], since[lasts])
+        by_wait = root_causes(
+            replay, peers, replay.nodes(w.rank[lasts], w.row[lasts])[1], longest[instance], since[lasts]
+        )
         wait, blamed, share = by_wait
         unexplained = np.setdiff1d(np.arange(len(lasts)), wait)
         wait, blamed = np.concatenate((wait, unexplained)), np.concatenate((blamed, w.last[lasts[unexplained]]))
@@ -375,7 +386,9 @@ class _Question:
         # where one rank is the worst nearly always, its neighbours are late because of it
         if not together and "recurring" not in spread.values():
             for word, of in groups.items():
-                together.update((r, word) for r in causing_together(of if len(of) > 1 else (), caused) if r not in together)
+                together.update(
+                    (r, word) for r in causing_together(of if len(of) > 1 else (), caused) if r not in together
+                )
         return {r: together.get(r) or spread[r] for r in caused if caused[r] and (r in together or r in spread)}
 
     def _step_of(self) -> Int64:
@@ -409,7 +422,9 @@ class _Question:
         for row in host[:_NAMED_RANGES]:
             own = np.flatnonzero((w.rank == row["rank"]) & (w.last == row["rank"]))
             length = self._before()[own].sum(axis=1)
-            row["range"] = host_range(alignment_of(self._run).run.rank(row["rank"]), w.arrival[own] - length, w.arrival[own])
+            row["range"] = host_range(
+                alignment_of(self._run).run.rank(row["rank"]), w.arrival[own] - length, w.arrival[own]
+            )
 
     def _notes(self) -> list[str]:
         w = self._w
@@ -436,7 +451,10 @@ QUESTION = Question(
     tables=TABLES,
     reading=_reads,
     requires=lambda options: () if options.get("source") == "inspector" else NEEDED,
-    options=(SOURCE, Option("by_time", bool, False, "for each rank, whether it is slower always, from a step on, or sometimes")),
+    options=(
+        SOURCE,
+        Option("by_time", bool, False, "for each rank, whether it is slower always, from a step on, or sometimes"),
+    ),
     chart=_chart,
     clock="aligned",
     kept_parts=("graph", "lateness"),

@@ -63,7 +63,9 @@ def _answer(replay: Replay, members: Any, run: RunFacts, options: Options) -> An
     if replay.parts:
         peers = peers_in(replay, run)
         chosen = any(options[o] is not None for o in ("rank", "op", "communicator", "kernel"))
-        changes = [_chosen(peers, members, run, options)] if chosen else _all(replay, peers, members, run, options, notes)
+        changes = (
+            [_chosen(peers, members, run, options)] if chosen else _all(replay, peers, members, run, options, notes)
+        )
         before, steps_before = replayed(replay, replay.weights)
         for label, change in changes:
             after, steps_after = replayed(replay, changed_weights(replay, peers, change))
@@ -182,7 +184,9 @@ def _all(
     if len(ranks) > _MOST_RANKS:
         blame, _ = blame_ns(replay, peers)
         ranks = sorted(sorted(ranks, key=lambda r: -blame[r])[:_MOST_RANKS])
-        notes.append(f"of {len(peers.pace.ranks)} ranks the {_MOST_RANKS} with most blame on the critical path are tried")
+        notes.append(
+            f"of {len(peers.pace.ranks)} ranks the {_MOST_RANKS} with most blame on the critical path are tried"
+        )
     changes = [("rank", Change(ranks=frozenset([r]), scale=scale)) for r in ranks]
     if members.num_rows:
         for op in sorted({o for o in members.column("op").unique().to_pylist() if o}):

@@ -22,7 +22,9 @@ from alltrace.trace.arrays import integers
 from alltrace.trace.distinct import distinct
 from alltrace.trace.grouping import group
 
-_MODULE = re.compile(r"(?:TSL:)?XlaModule:#(?:prefix=[^#]*?,)?hlo_module=(?P<program>[^,#]+)(?:,program_id=(?P<id>\d+))?[^#]*#")
+_MODULE = re.compile(
+    r"(?:TSL:)?XlaModule:#(?:prefix=[^#]*?,)?hlo_module=(?P<program>[^,#]+)(?:,program_id=(?P<id>\d+))?[^#]*#"
+)
 _THUNK = re.compile(
     r"(?:TSL:)?Thunk:#(?:name=(?P<scope>[^#]*?),)?hlo_op=(?P<op>[^,#]+)"
     r"(?:,hlo_module=(?P<program>[^,#]+))?(?:,program_id=(?P<id>\d+))?[^#]*#"
@@ -63,7 +65,9 @@ def _map(rank: Rank, _options: Options) -> Any:
     rows = np.arange(len(work.start))
     calls = Intervals(*(work.of_calls(c, rows) for c in ("thread", "start", "end")))
     nodes = [
-        np.flatnonzero(np.array([bool(n) and n["kind"] == kind for n in named], np.bool_)[place] if len(named) else place[:0])
+        np.flatnonzero(
+            np.array([bool(n) and n["kind"] == kind for n in named], np.bool_)[place] if len(named) else place[:0]
+        )
         for kind in ("thunk", "module")
     ]
     thunk, module = (_around(at, executions, calls, work.call >= 0) for executions in nodes)
@@ -75,7 +79,9 @@ def _map(rank: Rank, _options: Options) -> Any:
     number = [i.get("id") or o.get("id") for i, o in zip(inner, outer, strict=True)]
     executions = pa.table(
         {
-            "program": pa.array([i.get("program") or o.get("program") for i, o in zip(inner, outer, strict=True)], pa.string()),
+            "program": pa.array(
+                [i.get("program") or o.get("program") for i, o in zip(inner, outer, strict=True)], pa.string()
+            ),
             "program_id": pa.array([None if n is None else int(n) for n in number], pa.int64()),
             "op": pa.array([i.get("op") for i in inner], pa.string()),
             "scope": pa.array([i.get("scope") for i in inner], pa.string()),
@@ -89,7 +95,9 @@ def _map(rank: Rank, _options: Options) -> Any:
 
 
 def _merge(parts: Sequence[Part], _run: RunFacts, options: Options) -> Answer:
-    keys = {"op": _KEYS, "scope": ("program", "program_id", "scope"), "program": ("program", "program_id")}[options["by"]]
+    keys = {"op": _KEYS, "scope": ("program", "program_id", "scope"), "program": ("program", "program_id")}[
+        options["by"]
+    ]
     sums: dict[tuple[Any, ...], dict[str, Any]] = {}
     for part in parts:
         for row in part.table.to_pylist():
@@ -113,7 +121,9 @@ def _merge(parts: Sequence[Part], _run: RunFacts, options: Options) -> Answer:
     rows.sort(key=lambda r: (-r["gpu_total_ns"], *(str(r[k]) for k in _KEYS)))
     notes = []
     if not any(r["program"] for r in rows):
-        notes.append("no range names a program of XLA; nsys records them with `--trace=nvtx`, and jaxlib built with NVTX")
+        notes.append(
+            "no range names a program of XLA; nsys records them with `--trace=nvtx`, and jaxlib built with NVTX"
+        )
     if options["top"] and len(rows) > options["top"]:
         notes.append(f"{options['top']} of {len(rows)} rows are shown (--top)")
     return Answer.of(rows[: options["top"] or None], COLUMNS, tuple(notes))
@@ -151,7 +161,13 @@ QUESTION = Question(
     tables={"ranges": SPAN_COLUMNS, **TABLES, "graphs": GRAPHS},
     requires=("ranges", "kernels", "api"),
     options=(
-        Option("by", str, "op", "a row for each operation, scope in the source, or program", choices=("op", "scope", "program")),
+        Option(
+            "by",
+            str,
+            "op",
+            "a row for each operation, scope in the source, or program",
+            choices=("op", "scope", "program"),
+        ),
         Option("top", int, 0, "maximum number of rows, by decreasing GPU time; 0 for all", least=0),
     ),
     chart=Chart("bars", "op", ("gpu_total_ns",), "program"),

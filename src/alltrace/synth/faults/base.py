@@ -75,7 +75,9 @@ class Fault:
         layout = scenario.layout
         beyond = [rank for rank in self.ranks if not 0 <= rank < layout.ranks]
         if beyond:
-            raise UsageError(f"fault {self.kind!r} names rank {beyond[0]}, but the run has ranks 0 to {layout.ranks - 1}")
+            raise UsageError(
+                f"fault {self.kind!r} names rank {beyond[0]}, but the run has ranks 0 to {layout.ranks - 1}"
+            )
         if not self.everywhere and not self.ranks:
             raise UsageError(f"fault {self.kind!r} needs ranks, such as {self.kind}:ranks=0")
         if self.steps is not None and not 0 <= self.steps[0] <= self.steps[1]:
@@ -83,11 +85,15 @@ class Fault:
                 f"fault {self.kind!r} has the steps {self.steps[0]} to {self.steps[1]}; expected the first step before the last"
             )
         if self.steps is not None and self.steps[0] >= scenario.steps:
-            raise UsageError(f"fault {self.kind!r} begins at step {self.steps[0]}, but the run has steps 0 to {scenario.steps - 1}")
+            raise UsageError(
+                f"fault {self.kind!r} begins at step {self.steps[0]}, but the run has steps 0 to {scenario.steps - 1}"
+            )
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             if isinstance(value, (int, float)) and not abs(value) <= _LARGEST:
-                raise UsageError(f"{field.name} of fault {self.kind!r} must be a number up to {_LARGEST:g}; {value} was given")
+                raise UsageError(
+                    f"{field.name} of fault {self.kind!r} must be a number up to {_LARGEST:g}; {value} was given"
+                )
             least = field.metadata.get("least")
             if least is not None and value < least:
                 raise UsageError(f"{field.name} of fault {self.kind!r} must be at least {least:g}; {value:g} was given")
@@ -97,7 +103,10 @@ class Fault:
 
     def truth(self) -> dict[str, Any]:
         """The fault in the form of the truth file: its kind and its values."""
-        return {"kind": self.kind, **{name: value for name, value in dataclasses.asdict(self).items() if value is not None}}
+        return {
+            "kind": self.kind,
+            **{name: value for name, value in dataclasses.asdict(self).items() if value is not None},
+        }
 
 
 def bounded(default: float, least: float, most: float | None = None) -> Any:

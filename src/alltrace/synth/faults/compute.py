@@ -60,7 +60,9 @@ class SlowHost(Fault):
         return _stretched(ops, self.factor)
 
     def placed(self, layout: Layout, groups: tuple[Group, ...]) -> Fault:
-        return dataclasses.replace(self, ranks=tuple(rank for rank in range(layout.ranks) if layout.host_of(rank) in self.hosts))
+        return dataclasses.replace(
+            self, ranks=tuple(rank for rank in range(layout.ranks) if layout.host_of(rank) in self.hosts)
+        )
 
     def moved(self, layout: Layout) -> Fault:
         return dataclasses.replace(self, hosts=tuple(sorted({host % layout.hosts for host in self.hosts})))
@@ -94,4 +96,6 @@ class Imbalance(Fault):
 
     def _more(self, op: Compute) -> Compute:
         count = round(len(op.kernels) * (1.0 + self.extra))
-        return dataclasses.replace(op, kernels=np.resize(op.kernels, count), durations_ns=np.resize(op.durations_ns, count))
+        return dataclasses.replace(
+            op, kernels=np.resize(op.kernels, count), durations_ns=np.resize(op.durations_ns, count)
+        )

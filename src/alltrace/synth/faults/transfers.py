@@ -40,7 +40,9 @@ class PageableCopy(Fault):
         return [self._slower(op) if isinstance(op, Copy) and op.kind == _TO_DEVICE else op for op in ops]
 
     def _slower(self, op: Copy) -> Copy:
-        return dataclasses.replace(op, duration_ns=2_000 + int(op.size_bytes / self.gb_per_s), pageable=True, blocking=True)
+        return dataclasses.replace(
+            op, duration_ns=2_000 + int(op.size_bytes / self.gb_per_s), pageable=True, blocking=True
+        )
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,9 @@ class Frame:
         rng = np.random.default_rng((scenario.seed, 2))
         hashes = rng.integers(1 << 40, 1 << 62, size=max(2 * ranks + 1, len(members))).tolist()
         # the communicators; the first one holds all ranks
-        self.groups: tuple[Group, ...] = tuple(Group(name, who, one) for (name, who), one in zip(members, hashes, strict=False))
+        self.groups: tuple[Group, ...] = tuple(
+            Group(name, who, one) for (name, who), one in zip(members, hashes, strict=False)
+        )
         self._numbers = {group.name: number for number, group in enumerate(self.groups)}
 
     def number(self, name: str) -> int:
@@ -77,7 +79,9 @@ class Frame:
             ops = list(_warmed_up(ops, work.warmup_factor))
         return ops if work.nvtx else [op for op in ops if not isinstance(op, (Push, Pop))]
 
-    def kernels(self, menu: tuple[int, ...], count: int, rng: np.random.Generator, thread: int, part: str = "layer") -> list[Op]:
+    def kernels(
+        self, menu: tuple[int, ...], count: int, rng: np.random.Generator, thread: int, part: str = "layer"
+    ) -> list[Op]:
         """`count` kernels, from the menu in turn; or with many names on three streams, if the work requires it."""
         # `menu`: indices into `KERNELS`. `rng`: where durations are drawn from. `part`: the part of the model.
         work = self.scenario.work

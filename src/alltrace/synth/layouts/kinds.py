@@ -164,7 +164,11 @@ class PipelineParallel(Frame):
             ops += [*self._forward(filling + turn, rng), *self._next(rank, sends=True, receives=True)]
             ops += [*self._backward(rank, turn, rng), *self._previous(rank, sends=True, receives=turn < steady - 1)]
         for batch in range(steady, batches):
-            ops += [*self._next(rank, receives=True), *self._backward(rank, batch, rng), *self._previous(rank, sends=True)]
+            ops += [
+                *self._next(rank, receives=True),
+                *self._backward(rank, batch, rng),
+                *self._previous(rank, sends=True),
+            ]
         return ops
 
     def _previous(self, rank: int, sends: bool = False, receives: bool = False) -> list[Op]:

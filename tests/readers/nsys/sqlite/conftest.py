@@ -42,7 +42,9 @@ def _types(source: RawSource, table: str) -> dict[str, pa.DataType]:
     return {name: getattr(pa, kind)() for name, kind in source.tables[table].items()}
 
 
-def _read(source: RawSource, table: str, types: dict[str, pa.DataType] | None = None, batch_rows: int = 131_072) -> pa.Table | str:
+def _read(
+    source: RawSource, table: str, types: dict[str, pa.DataType] | None = None, batch_rows: int = 131_072
+) -> pa.Table | str:
     """A table whole, checked for being sound Arrow; or what the error said."""
     types = types or _types(source, table)
     try:
@@ -108,7 +110,9 @@ def both() -> Callable[..., dict[str, pa.Table | str]]:
                 assert isinstance(one, str) or one.equals(other), table
                 for source, read in ((auto, one), (slow, other)):
                     rows = _rows(source, table)
-                    if isinstance(read, str):  # of several columns that do not fit, batches of another length name another one
+                    if isinstance(
+                        read, str
+                    ):  # of several columns that do not fit, batches of another length name another one
                         assert isinstance(rows, str), table
                     else:
                         assert rows == _as_rows(read), table

@@ -23,7 +23,18 @@ def _names(folder):
 
 @pytest.mark.parametrize(
     "name",
-    ["a b.sqlite", "it's.sqlite", 'a"b', "50%?mode=rwc#x&immutable=0", "line\nbreak", "ünï", "-", "file:x", "a%20b", ":memory:"],
+    [
+        "a b.sqlite",
+        "it's.sqlite",
+        'a"b',
+        "50%?mode=rwc#x&immutable=0",
+        "line\nbreak",
+        "ünï",
+        "-",
+        "file:x",
+        "a%20b",
+        ":memory:",
+    ],
 )
 def test_names_of_all_kinds(tmp_path, make, both, name):
     made = make(tmp_path / "plain", [FILL])

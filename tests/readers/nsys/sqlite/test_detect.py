@@ -30,7 +30,9 @@ def test_files_that_are_something_else(tmp_path):
     (tmp_path / "short").write_bytes(b"SQLite fo")
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "pipe")
-    assert "is empty (0 bytes); expected an SQLite export of Nsight Systems; the export failed" in said(tmp_path / "empty")
+    assert "is empty (0 bytes); expected an SQLite export of Nsight Systems; the export failed" in said(
+        tmp_path / "empty"
+    )
     assert "starts with zeros: it was not written completely" in said(tmp_path / "zeros")
     assert "is not an SQLite database" in said(tmp_path / "text")
     assert "is cut short: it has 9 bytes" in said(tmp_path / "short")

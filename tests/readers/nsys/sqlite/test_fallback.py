@@ -24,7 +24,8 @@ def test_more_rows_than_the_file_has_room_for(tmp_path, make, monkeypatch):
 
 def test_going_on_after_a_row(tmp_path, make):
     path = make(
-        tmp_path / "a.sqlite", ["CREATE TABLE t (rowid TEXT, a INT)", "INSERT INTO t (_rowid_, a) VALUES (-3, 1), (5, 2), (9, 3)"]
+        tmp_path / "a.sqlite",
+        ["CREATE TABLE t (rowid TEXT, a INT)", "INSERT INTO t (_rowid_, a) VALUES (-3, 1), (5, 2), (9, 3)"],
     )
     with closing(open_sqlite(path)) as source:
         table = source._schema["t"]
@@ -49,5 +50,8 @@ def test_a_file_system_without_locks(tmp_path, make, monkeypatch):
 
 
 def test_numbers_as_text_are_written_as_sqlite_writes_them(tmp_path, make, both):
-    path = make(tmp_path / "a.sqlite", ["CREATE TABLE t (a)", "INSERT INTO t VALUES (0.1), (1e100), (-5), (3.0), (x'ff'), (NULL)"])
+    path = make(
+        tmp_path / "a.sqlite",
+        ["CREATE TABLE t (a)", "INSERT INTO t VALUES (0.1), (1e100), (-5), (3.0), (x'ff'), (NULL)"],
+    )
     assert both(path)["t"]["a"].to_pylist() == ["0.1", "1.0e+100", "-5", "3.0", "\\xff", None]

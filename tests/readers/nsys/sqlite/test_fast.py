@@ -8,7 +8,25 @@ import pytest
 from alltrace.readers.nsys.sqlite import open_sqlite
 
 TABLE = "CREATE TABLE mixed (id INTEGER PRIMARY KEY, small INTEGER, wide INTEGER, skipped TEXT, real REAL, name TEXT, raw BLOB)"
-WIDE = [0, 1, -1, 127, -128, 128, 32_767, -32_769, 2**23, -(2**31), 2**31, 2**47 - 1, -(2**47), 2**48, 2**63 - 1, -(2**63), None]
+WIDE = [
+    0,
+    1,
+    -1,
+    127,
+    -128,
+    128,
+    32_767,
+    -32_769,
+    2**23,
+    -(2**31),
+    2**31,
+    2**47 - 1,
+    -(2**47),
+    2**48,
+    2**63 - 1,
+    -(2**63),
+    None,
+]
 REALS = [None, 0.0, 1.5, -3.0, 1e300, float("inf"), float("-inf"), 7.0, 5e-324]
 
 

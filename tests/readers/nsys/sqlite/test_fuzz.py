@@ -31,7 +31,9 @@ def _bytes(raw, size, dice):
 
 
 def _page_heads(raw, size, dice):
-    raw[dice.choice(_page_starts(raw, size)[1:]) + dice.randrange(12)] = dice.choice([0, 2, 5, 10, 13, 255, dice.randrange(256)])
+    raw[dice.choice(_page_starts(raw, size)[1:]) + dice.randrange(12)] = dice.choice(
+        [0, 2, 5, 10, 13, 255, dice.randrange(256)]
+    )
 
 
 def _pointers(raw, size, dice):

@@ -17,7 +17,9 @@ GIVEN = [(3, "Hostname", -1.5, "\\xff", None), (9, None, None, None, 2**40), (11
 @pytest.fixture
 def small(tmp_path, make):
     create = "CREATE TABLE t (id INTEGER PRIMARY KEY, name TEXT, share REAL, raw BLOB, n INTEGER)"
-    return make(tmp_path / "a.sqlite", [create, ("INSERT INTO t VALUES (?, ?, ?, ?, ?)", ROWS)], [f"page_size={PAGE_SIZE}"])
+    return make(
+        tmp_path / "a.sqlite", [create, ("INSERT INTO t VALUES (?, ?, ?, ?, ?)", ROWS)], [f"page_size={PAGE_SIZE}"]
+    )
 
 
 @pytest.fixture
@@ -75,5 +77,8 @@ def test_a_broken_page_is_an_error(small):
     page = raw.rindex(b"Hostname") // PAGE_SIZE * PAGE_SIZE
     raw[page + 3 : page + 5] = (2).to_bytes(2, "big")  # one row fewer, which SQLite itself does not notice
     small.write_bytes(raw)
-    with closing(open_sqlite(small)) as source, pytest.raises(InputError, match=r"table 't' is corrupt: page .* has free space"):
+    with (
+        closing(open_sqlite(small)) as source,
+        pytest.raises(InputError, match=r"table 't' is corrupt: page .* has free space"),
+    ):
         list(source.rows("t", ["id"]))

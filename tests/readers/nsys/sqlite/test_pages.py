@@ -158,7 +158,9 @@ def test_broken_long_rows(export, broken, page, message):
 
 def test_a_long_row_that_goes_in_circles(export, broken):
     raw = export.read_bytes()
-    pages = [page for page in range(1, len(raw) // SIZE) if raw[page * SIZE + 4 : page * SIZE + 4 + 100].count(b"long") > 15]
+    pages = [
+        page for page in range(1, len(raw) // SIZE) if raw[page * SIZE + 4 : page * SIZE + 4 + 100].count(b"long") > 15
+    ]
     assert len(pages) == 3
     first = next(page for page in pages if raw[page * SIZE : page * SIZE + 4] != bytes(4)) + 1
     assert broken(first, 0, first.to_bytes(4, "big")) == f"a long row goes on in page {first}, which is already in use"
@@ -184,7 +186,10 @@ def test_counts_come_from_the_heads_of_pages(export):
         assert source.count_about("StringIds") == 301
     raw[(leaf - 1) * SIZE] = 2
     export.write_bytes(raw)
-    with closing(open_sqlite(export)) as source, pytest.raises(InputError, match=f"page {leaf} is not a page of a table"):
+    with (
+        closing(open_sqlite(export)) as source,
+        pytest.raises(InputError, match=f"page {leaf} is not a page of a table"),
+    ):
         source.count_about("StringIds")
 
 

@@ -9,7 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.thorough import cases
 
-INTEGERS = st.one_of(st.integers(-200, 200), st.integers(-(2**63), 2**63 - 1), st.sampled_from([0, 1, 127, 128, -(2**47), 2**47]))
+INTEGERS = st.one_of(
+    st.integers(-200, 200), st.integers(-(2**63), 2**63 - 1), st.sampled_from([0, 1, 127, 128, -(2**47), 2**47])
+)
 REALS = st.one_of(st.floats(), st.integers(-(10**6), 10**6).map(float))
 TEXTS = st.one_of(
     st.text(st.characters(exclude_categories=["Cs"]), max_size=20),
@@ -50,7 +52,9 @@ def databases(draw):
     odd = draw(st.integers(0, 5)) == 0  # now and then any value in any column
     create, fill, delete = draw(tables("t", odd=odd))
     other_create, other_fill, other_delete = draw(tables("u", odd=False))
-    alter = draw(st.sampled_from(["ALTER TABLE t ADD COLUMN more TEXT", "ALTER TABLE t ADD COLUMN more INT DEFAULT 7", ""]))
+    alter = draw(
+        st.sampled_from(["ALTER TABLE t ADD COLUMN more TEXT", "ALTER TABLE t ADD COLUMN more INT DEFAULT 7", ""])
+    )
     steps = draw(st.lists(st.sampled_from([fill, delete, other_fill, other_delete, alter]), max_size=6))
     if alter in steps:
         first = steps.index(alter)

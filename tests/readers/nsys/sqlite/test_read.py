@@ -47,7 +47,13 @@ def test_values_of_all_types(tmp_path, make, both):
     assert table.schema == pa.schema(
         {"start": pa.int64(), "end": pa.int64(), "name": pa.string(), "weight": pa.float64(), "raw": pa.binary()}
     )
-    assert table.to_pylist()[4999] == {"start": 4999000, "end": 4999007, "name": "call 4", "weight": 1249.75, "raw": b"\x87"}
+    assert table.to_pylist()[4999] == {
+        "start": 4999000,
+        "end": 4999007,
+        "name": "call 4",
+        "weight": 1249.75,
+        "raw": b"\x87",
+    }
     assert table["end"].null_count == 1667
 
 
@@ -62,20 +68,32 @@ def test_batches_hold_all_rows_in_order(tmp_path, make, read, batch_rows):
 
 @pytest.mark.parametrize("engine", ["fast", "sqlite3"])
 def test_integers_come_as_narrow_as_asked(tmp_path, make, read, engine):
-    rows = [(-128, -32768, -(2**31), -(2**63)), (127, 32767, 2**31 - 1, 2**63 - 1), (None, None, None, None), (0, 1, 2**23, 2**47)]
-    path = make(tmp_path / "a.sqlite", ["CREATE TABLE t (a INT, b INT, c INT, d INT)", ("INSERT INTO t VALUES (?, ?, ?, ?)", rows)])
+    rows = [
+        (-128, -32768, -(2**31), -(2**63)),
+        (127, 32767, 2**31 - 1, 2**63 - 1),
+        (None, None, None, None),
+        (0, 1, 2**23, 2**47),
+    ]
+    path = make(
+        tmp_path / "a.sqlite",
+        ["CREATE TABLE t (a INT, b INT, c INT, d INT)", ("INSERT INTO t VALUES (?, ?, ?, ?)", rows)],
+    )
     with closing(open_sqlite(path, engine)) as source:
         table = read(source, "t", {"a": pa.int8(), "b": pa.int16(), "c": pa.int32(), "d": pa.int64()})
     assert [tuple(row.values()) for row in table.to_pylist()] == rows
 
 
 @pytest.mark.parametrize(
-    ("kind", "value"), [(pa.int8(), 128), (pa.int8(), -129), (pa.int16(), 32768), (pa.int32(), -(2**31) - 1), (pa.int64(), "12 ns")]
+    ("kind", "value"),
+    [(pa.int8(), 128), (pa.int8(), -129), (pa.int16(), 32768), (pa.int32(), -(2**31) - 1), (pa.int64(), "12 ns")],
 )
 @pytest.mark.parametrize("engine", ["auto", "sqlite3"])
 def test_a_value_that_does_not_fit_is_an_error(tmp_path, make, engine, kind, value):
     path = make(tmp_path / "a.sqlite", ["CREATE TABLE t (a INTEGER)", ("INSERT INTO t VALUES (?)", [(5,), (value,)])])
-    with closing(open_sqlite(path, engine)) as source, pytest.raises(InputError, match="table 't', column 'a' holds") as error:
+    with (
+        closing(open_sqlite(path, engine)) as source,
+        pytest.raises(InputError, match="table 't', column 'a' holds") as error,
+    ):
         list(source.batches("t", {"a": kind}))
     assert ("text or bytes" if isinstance(value, str) else str(value)) in str(error.value)
 
@@ -93,14 +111,20 @@ def test_a_value_of_another_type_is_read_by_sqlite_from_there_on(tmp_path, make,
     )
     table = both(path, 1000)["t"]
     assert table.num_rows == 6003
-    assert table.slice(2999, 4).to_pydict() == {"a": [2999, 7, 8, 9], "b": ["x", "12", "0.1", "é"], "c": [1.5, 3.0, -4.0, 1e300]}
+    assert table.slice(2999, 4).to_pydict() == {
+        "a": [2999, 7, 8, 9],
+        "b": ["x", "12", "0.1", "é"],
+        "c": [1.5, 3.0, -4.0, 1e300],
+    }
     with closing(open_sqlite(path, "fast")) as source:
         assert "needs sqlite3" in read(source, "t")
         assert read(source, "t", {"a": pa.int64()}).num_rows == 6003
 
 
 def test_an_integral_number_in_an_integer_column_is_an_integer(tmp_path, make, both):
-    path = make(tmp_path / "a.sqlite", ["CREATE TABLE t (a INTEGER, b INTEGER)", "INSERT INTO t VALUES (1e18, 1), (2, 1e300)"])
+    path = make(
+        tmp_path / "a.sqlite", ["CREATE TABLE t (a INTEGER, b INTEGER)", "INSERT INTO t VALUES (1e18, 1), (2, 1e300)"]
+    )
     with closing(open_sqlite(path)) as source:
         (batch,) = source.batches("t", {"a": pa.int64()})
     assert batch["a"].to_pylist() == [10**18, 2]
@@ -146,7 +170,10 @@ def test_added_columns_have_their_default(tmp_path, make, both, read):
     )
     assert both(path)["t"].to_pylist() == [{"a": 1, "b": None, "c": 42, "d": 3.0}, {"a": 2, "b": "x", "c": 3, "d": 4.0}]
     with closing(open_sqlite(path, "fast")) as source:  # what has no default needs no help
-        assert read(source, "t", {"b": pa.string(), "a": pa.int8()}).to_pylist() == [{"b": None, "a": 1}, {"b": "x", "a": 2}]
+        assert read(source, "t", {"b": pa.string(), "a": pa.int8()}).to_pylist() == [
+            {"b": None, "a": 1},
+            {"b": "x", "a": 2},
+        ]
 
 
 def test_what_only_sqlite_reads(tmp_path, make, both, read):
@@ -170,13 +197,19 @@ def test_what_only_sqlite_reads(tmp_path, make, both, read):
     assert found["hidden"]["oid"].to_pylist() == ["five", "three"]
     assert "broken" not in found
     with closing(open_sqlite(path, "fast")) as source:
-        assert [table for table in source.tables if "needs sqlite3" in str(read(source, table))] == ["w", "g", "v", "hidden"]
+        assert [table for table in source.tables if "needs sqlite3" in str(read(source, table))] == [
+            "w",
+            "g",
+            "v",
+            "hidden",
+        ]
 
 
 def test_rows_come_in_their_own_order_although_an_index_has_all_columns(tmp_path, make, both):
     rows = [(i * 7919 % 1000,) for i in range(1000)]
     path = make(
-        tmp_path / "a.sqlite", ["CREATE TABLE t (a INTEGER)", ("INSERT INTO t VALUES (?)", rows), "CREATE INDEX i ON t (a)"]
+        tmp_path / "a.sqlite",
+        ["CREATE TABLE t (a INTEGER)", ("INSERT INTO t VALUES (?)", rows), "CREATE INDEX i ON t (a)"],
     )
     assert both(path)["t"]["a"].to_pylist() == [row[0] for row in rows]
 
@@ -231,7 +264,9 @@ def test_pages_with_reserved_bytes(tmp_path, both, reserved):
         database.execute("PRAGMA user_version = 1")
     raw = bytearray(path.read_bytes())
     raw[20] = reserved
-    raw[105:107] = (4096 - reserved).to_bytes(2, "big")  # page 1 is empty, and its content now begins before the reserved bytes
+    raw[105:107] = (4096 - reserved).to_bytes(
+        2, "big"
+    )  # page 1 is empty, and its content now begins before the reserved bytes
     path.write_bytes(raw)
     rows = [(i, "x" * (i * 37 % 9000)) for i in range(500)]
     with closing(sqlite3.connect(path)) as database:

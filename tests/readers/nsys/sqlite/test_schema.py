@@ -45,7 +45,8 @@ def test_tables_and_columns_come_in_their_order(tmp_path, make):
 
 def test_odd_names_can_be_read(tmp_path, make, both):
     path = make(
-        tmp_path / "a.sqlite", ['CREATE TABLE "a\nb""c" ("x""y" INT, "?" TEXT)', 'INSERT INTO "a\nb""c" VALUES (1, \'two\')']
+        tmp_path / "a.sqlite",
+        ['CREATE TABLE "a\nb""c" ("x""y" INT, "?" TEXT)', 'INSERT INTO "a\nb""c" VALUES (1, \'two\')'],
     )
     assert both(path)['a\nb"c'].to_pylist() == [{'x"y': 1, "?": "two"}]
 
@@ -63,7 +64,8 @@ def test_names_that_are_not_utf8_are_left_out(tmp_path, make, both):
 
 def test_a_table_whose_first_page_is_of_another_kind(tmp_path, make, read):
     path = make(
-        tmp_path / "a.sqlite", ["CREATE TABLE w (k INTEGER PRIMARY KEY, v INTEGER) WITHOUT ROWID", "INSERT INTO w VALUES (1, 2)"]
+        tmp_path / "a.sqlite",
+        ["CREATE TABLE w (k INTEGER PRIMARY KEY, v INTEGER) WITHOUT ROWID", "INSERT INTO w VALUES (1, 2)"],
     )
     raw = bytearray(path.read_bytes())
     ids, other = raw[4096:8192], raw[8192:12288]

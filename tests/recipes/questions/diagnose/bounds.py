@@ -85,7 +85,10 @@ def most_ns(run, row):
     ranks = row["ranks"]
     if row["kind"] in CALLS:
         return sum(_of_calls(run, rank, CALLS[row["kind"]]) for rank in ranks)
-    work = {rank: _rows(run, f'SELECT start, "end", kind FROM kernels WHERE rank = {rank} AND start IS NOT NULL') for rank in ranks}
+    work = {
+        rank: _rows(run, f'SELECT start, "end", kind FROM kernels WHERE rank = {rank} AND start IS NOT NULL')
+        for rank in ranks
+    }
     if row["kind"] in ("exposed-communication", "serialized-communication", "slow-communicator"):
         talks = ("collective", "p2p", "exchange", "meeting")
         return sum(
@@ -101,7 +104,8 @@ def most_ns(run, row):
             graphs = _rows(run, f'SELECT start, "end" FROM graphs WHERE rank = {rank} AND start IS NOT NULL')
             busy = _union([(s, e) for s, e, _ in kernels if e - s > short] + copies + graphs)
             (begins,) = _rows(
-                run, f"SELECT (SELECT min(start) FROM api WHERE rank = {rank}), (SELECT min(start) FROM ranges WHERE rank = {rank})"
+                run,
+                f"SELECT (SELECT min(start) FROM api WHERE rank = {rank}), (SELECT min(start) FROM ranges WHERE rank = {rank})",
             )
             if not kernels:  # the work of hosts is judged in their place
                 return None

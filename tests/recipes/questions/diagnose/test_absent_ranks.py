@@ -111,7 +111,12 @@ def test_what_an_operation_needs_is_told_by_others_of_its_communicator(rows, nee
 
 
 def test_operations_move_what_nccl_tests_say():
-    assert [bus_bytes(op, 80, 8) for op in ("AllReduce", "AllGather", "ReduceScatter", "Broadcast")] == [140, 560, 560, 80]
+    assert [bus_bytes(op, 80, 8) for op in ("AllReduce", "AllGather", "ReduceScatter", "Broadcast")] == [
+        140,
+        560,
+        560,
+        80,
+    ]
 
 
 MS = 1_000_000
@@ -150,7 +155,9 @@ def test_what_takes_longer_than_any_link_needs_is_a_wait(rows, links, needed):
 def test_communicators_that_lack_ranks_are_as_large_as_others(ranks, missing, sizes):
     groups = [Group(n, str(n), its, len(its)) for n, its in enumerate(ranks)]
     assert [g.size for g in _completed(groups, missing)] == sizes
-    assert [g.size for g in _completed([replace(g, messages=True) for g in groups], missing)] == [len(its) for its in ranks]
+    assert [g.size for g in _completed([replace(g, messages=True) for g in groups], missing)] == [
+        len(its) for its in ranks
+    ]
 
 
 def facts_of(took, rank_source, size=4096):
@@ -184,7 +191,9 @@ def test_operations_alone_wait_for_an_absent_rank_unless_all_of_their_communicat
     def lone(communicators):
         each = [np.full(len(communicators), value) for value in (0, 5)]
         took = np.full(len(communicators), 8 * MS)
-        return LoneOperations(each[0], each[1], np.array(communicators), each[0] + 4096, each[0] - 1, each[0] + 1, took, took)
+        return LoneOperations(
+            each[0], each[1], np.array(communicators), each[0] + 4096, each[0] - 1, each[0] + 1, took, took
+        )
 
     texts = {5: "AllReduce", 8: "other", 9: "another"} | names
     groups = (Group(0, "whole", (0, 1), 2), Group(1, "rest", (1, 2), 2))
@@ -246,7 +255,9 @@ def test_a_late_rank_is_late_at_the_same_places_of_each_step(over, comes_back):
     step, place = np.divmod(np.arange(steps * places), places)
     order = np.random.default_rng(3).permutation(steps * places)
     two_ranks = SimpleNamespace(
-        rank=np.repeat([0, 4], len(order)), step=np.tile(step[order], 2), start=np.tile(1000 * step[order] + 10 * place[order], 2)
+        rank=np.repeat([0, 4], len(order)),
+        step=np.tile(step[order], 2),
+        start=np.tile(1000 * step[order] + 10 * place[order], 2),
     )
     late_ns = np.tile(np.array(over).ravel()[order], 2)
     assert _comes_back(two_ranks, np.arange(2 * len(order)), late_ns) == comes_back

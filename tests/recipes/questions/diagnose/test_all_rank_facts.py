@@ -24,8 +24,15 @@ def rank_of(steps, *, named=True):
             at, number = begin + n * pace, len(tables["api"]) + 1
             made = collective if n == 6 else kernel
             tables["kernels"].append(made((at + 20) * US, (at + (200 if n == 6 else 70)) * US, correlation=number))
-            tables["api"].append({"start": at * US, "end": (at + 10) * US, "name": "cudaLaunchKernel", "correlation": number})
-        allocation = {"start": (begin + 12) * US, "end": (begin + pace - 2) * US, "name": "cudaMalloc", "correlation": 1000 + step}
+            tables["api"].append(
+                {"start": at * US, "end": (at + 10) * US, "name": "cudaLaunchKernel", "correlation": number}
+            )
+        allocation = {
+            "start": (begin + 12) * US,
+            "end": (begin + pace - 2) * US,
+            "name": "cudaMalloc",
+            "correlation": 1000 + step,
+        }
         tables["api"].append(allocation)
         tables["ranges"].append({"start": begin * US, "end": (begin + 10 * pace - 10) * US, "name": f"step {step}"})
         begin += 10 * pace
@@ -85,11 +92,18 @@ def test_steps_that_a_rank_lacks_are_left_out_and_the_first_of_a_late_report_too
         (7, [[0, 0], [0, 0]], ("data",), None),
     ],
 )
-def test_a_loss_of_all_ranks_is_known_without_knowing_who_waits_unless_they_pass_messages_on(messages, lost, classes, unknown):
+def test_a_loss_of_all_ranks_is_known_without_knowing_who_waits_unless_they_pass_messages_on(
+    messages, lost, classes, unknown
+):
     all_ranks = AllRankFacts.__new__(AllRankFacts)
     all_ranks.ranks, all_ranks.steps = np.arange(2), np.arange(2)
     times = np.full((2, 2, len(CLASSES)), 100.0)
-    all_ranks.__dict__ |= {"times": times, "lengths": np.full(2, 100.0 * len(CLASSES)), "doubt": "in doubt", "_recovery": None}
+    all_ranks.__dict__ |= {
+        "times": times,
+        "lengths": np.full(2, 100.0 * len(CLASSES)),
+        "doubt": "in doubt",
+        "_recovery": None,
+    }
     all_ranks.__dict__["clocks_unknown"] = True
     lone = SimpleNamespace(messages=np.array([0, messages]), alone=np.zeros(2, int))
     all_ranks.facts = {rank: SimpleNamespace(steps=np.arange(2)) for rank in range(2)}
@@ -118,7 +132,13 @@ def test_who_does_not_wait_while_all_others_do_is_waited_for_whoever_meets_whom(
     }
     all_ranks.alignment = SimpleNamespace(run=SimpleNamespace(manifest=SimpleNamespace(missing_ranks=missing)))
     times = np.full((3, 2, len(CLASSES)), 10.0)
-    all_ranks.__dict__ |= {"times": times, "lone": [None] * 3, "doubt": "in doubt", "_recovery": None, "clocks_unknown": False}
+    all_ranks.__dict__ |= {
+        "times": times,
+        "lone": [None] * 3,
+        "doubt": "in doubt",
+        "_recovery": None,
+        "clocks_unknown": False,
+    }
     lost = np.array([[60.0, 0.0], [2.0, 0.0], [0.0, 0.0]])
     loss = all_ranks.loss(("host-pause",), lost, ceiling_ns=60)
     assert (loss.least_ns, loss.unknown) == (sum(sure), None if sum(sure) == 60 else "in doubt")
@@ -128,7 +148,9 @@ def test_who_does_not_wait_while_all_others_do_is_waited_for_whoever_meets_whom(
 def test_a_doubt_names_the_record_that_would_tell(unnamed, record):
     all_ranks = AllRankFacts.__new__(AllRankFacts)
     manifest = SimpleNamespace(reports=[SimpleNamespace(profiler="rocprofv3")])
-    all_ranks.alignment = SimpleNamespace(matching_reason="half is not explained", run=SimpleNamespace(manifest=manifest))
+    all_ranks.alignment = SimpleNamespace(
+        matching_reason="half is not explained", run=SimpleNamespace(manifest=manifest)
+    )
     all_ranks.ranks, all_ranks.facts, all_ranks.whole_run = np.arange(2), {}, False
     all_ranks.__dict__["lone"] = [None, SimpleNamespace(unnamed=unnamed)]
     assert all_ranks.doubt == f"it is unknown which ranks wait for which: half is not explained{record}"
@@ -136,7 +158,13 @@ def test_a_doubt_names_the_record_that_would_tell(unnamed, record):
 
 @pytest.mark.parametrize(
     ("alone", "missing", "share"),
-    [([0, 0], (), None), ([10, 10], (), None), ([1, 11], (), "11.0 %"), ([1, 11], (5,), None), ([100, 3], (), "100.0 %")],
+    [
+        ([0, 0], (), None),
+        ([10, 10], (), None),
+        ([1, 11], (), "11.0 %"),
+        ([1, 11], (5,), None),
+        ([100, 3], (), "100.0 %"),
+    ],
 )
 def test_messages_without_a_partner_put_in_doubt_who_waits_for_whom(alone, missing, share):
     all_ranks = AllRankFacts.__new__(AllRankFacts)
@@ -152,7 +180,9 @@ def test_messages_without_a_partner_put_in_doubt_who_waits_for_whom(alone, missi
         "_recovery": None,
     }
     rank = 4 if alone[0] > alone[1] else 7
-    said = f"it is unknown which ranks wait for which: {share} of the sends and receives of rank {rank} found no partner"
+    said = (
+        f"it is unknown which ranks wait for which: {share} of the sends and receives of rank {rank} found no partner"
+    )
     assert all_ranks.doubt == (said if share else None)
 
 

@@ -23,7 +23,10 @@ NEWER = "The export's schema 9.1.0 is newer than 3.25, the newest supported vers
     ],
 )
 def test_warnings_of_a_report_become_findings_that_name_its_rank(tmp_path, warning, where):
-    rows = {"kernels": [kernel(n * 1_000, n * 1_000 + 900) for n in range(50)], "ranges": [{"start": 0, "end": 9, "name": "a"}]}
+    rows = {
+        "kernels": [kernel(n * 1_000, n * 1_000 + 900) for n in range(50)],
+        "ranges": [{"start": 0, "end": 9, "name": "a"}],
+    }
     run = make_run(tmp_path / "run", {0: rows, 1: rows}, warnings=[warning])
     first, *rest = (r for r in run.recipe("diagnose").to_pylist() if r["kind"] == "capture-fault")
     assert (first["where"], first["ranks"], first["lost_ns"], first["lost_share"]) == (where, [0], 0, 0)
@@ -42,7 +45,9 @@ def test_reports_of_thousands_of_ranks_that_begin_late_or_end_early_are_named():
     rank, step = np.repeat(np.arange(4000), 100), np.tile(np.arange(100), 4000)
     there = ~((rank == 7) & (step < 3)) & ~((rank == 9) & (step > 5))
     order = np.random.default_rng(1).permutation(np.flatnonzero(there))
-    steps = pa.table({"rank": rank[order], "step": step[order], "source": pa.array(["range"]).take(pa.array(np.zeros_like(order)))})
+    steps = pa.table(
+        {"rank": rank[order], "step": step[order], "source": pa.array(["range"]).take(pa.array(np.zeros_like(order)))}
+    )
     run = SimpleNamespace(alignment=SimpleNamespace(steps=steps))
     late, short = _short(run)
     assert (late.where, late.ranks, late.evidence["first_step"]) == ("late start", (7,), 3)

@@ -55,7 +55,9 @@ def told(*rows, notes=(), hosts=HOSTS):
 def test_the_verdict_is_a_sentence_on_the_cause_that_costs_most():
     second = row("data-stall", range(16), lost_share=0.05, lost_ns=13_000_000, severity="medium")
     found = told(
-        row("straggler", slowdown=1.25), second, row("capture-fault", severity="low", lost_ns=0, classes=[], where="no ranges")
+        row("straggler", slowdown=1.25),
+        second,
+        row("capture-fault", severity="low", lost_ns=0, classes=[], where="no ranges"),
     )
     assert found.verdict == (
         "Rank 11 computes 25 % slower than its peers; the other 15 wait for it, which costs 17.4 % of the time (46.2 ms). "
@@ -78,7 +80,9 @@ def test_an_opportunity_that_is_far_larger_than_all_faults_comes_first():
     assert verdict.startswith("No fault costs much. Matrix products run in fp32 or TF32")
     assert verdict.endswith("and the device runs dry, which costs 0.8 % of the time (8.00 ms).")
     assert told({**fault, "lost_share": 0.04}, chance).verdict.startswith("The host of ranks 0, 3 waits")
-    assert told({**fault, "lost_ns": None, "lost_share": None}, chance).verdict.startswith("The host of ranks 0, 3 waits")
+    assert told({**fault, "lost_ns": None, "lost_share": None}, chance).verdict.startswith(
+        "The host of ranks 0, 3 waits"
+    )
 
 
 @pytest.mark.parametrize(
@@ -103,7 +107,16 @@ def test_an_opportunity_that_is_far_larger_than_all_faults_comes_first():
             "Nothing that costs much time was found. The reports are incomplete: the report of rank 5 ends before the run did.",
         ),
         (
-            (row("sync", (0, 3), lost_ns=None, lost_share=None, loss_note="clocks are not known", where="cudaDeviceSynchronize"),),
+            (
+                row(
+                    "sync",
+                    (0, 3),
+                    lost_ns=None,
+                    lost_share=None,
+                    loss_note="clocks are not known",
+                    where="cudaDeviceSynchronize",
+                ),
+            ),
             (),
             "The host of ranks 0, 3 waits for the device in cudaDeviceSynchronize, and the device runs dry. "
             "No loss is given: clocks are not known.",
@@ -170,14 +183,20 @@ def test_every_fault_of_a_capture_has_a_sentence(where, ranks):
             row("low-bandwidth", (3,), gb_per_s=2.1, peers_gb_per_s=21.0, where="HtoD copies"),
             "HtoD copies of rank 3 run at 2.10 GB/s, those of its peers at 21.0 GB/s",
         ),
-        (row("low-bandwidth", (3,), busbw_gb_per_s=2.1), "All communicators of rank 3 are slow, and those without it are not"),
+        (
+            row("low-bandwidth", (3,), busbw_gb_per_s=2.1),
+            "All communicators of rank 3 are slow, and those without it are not",
+        ),
         (
             row("exposed-communication", needed_at_once=True, where="AllReduce"),
             "Devices wait for AllReduce, which the next kernel needs immediately",
         ),
         (row("missing-rank", (5,)), "The others wait for rank 5, for which there is no report"),
         (row("missing-rank", ()), "Ranks wait for ranks without a report"),
-        (row("unexplained", compute_share=0.4), "Devices compute for only 40 % of the time, and no finding explains the rest"),
+        (
+            row("unexplained", compute_share=0.4),
+            "Devices compute for only 40 % of the time, and no finding explains the rest",
+        ),
         (
             row("unexplained", compute_share=0.004),
             "Devices compute for less than 1 % of the time, and no finding explains the rest",
@@ -215,13 +234,24 @@ def test_every_number_of_the_evidence_is_said(name):
 
 
 def test_numbers_have_units_and_stand_together():
-    numbers = {"gb_per_s": 3.0, "link_gb_per_s": 63.0, "link_share": 0.048, "bytes_per_step": 8388608.0, "replay_error": 0.012}
+    numbers = {
+        "gb_per_s": 3.0,
+        "link_gb_per_s": 63.0,
+        "link_share": 0.048,
+        "bytes_per_step": 8388608.0,
+        "replay_error": 0.012,
+    }
     assert evidence_sentence({**numbers, "basis": "replay"}, 0.957, about_time=True) == (
         "8.39 MB per step and rank; 3.00 GB/s, which is 4.8 % of the link's 63.0 GB/s. "
         "The cost is from a replay that reproduces the measured run within 1.2 %; confidence 96 %."
     )
-    assert evidence_sentence({"basis": "ceiling"}, 1.0, about_time=True) == "The cost is an upper bound; confidence 100 %."
-    assert evidence_sentence({"basis": "ceiling", "missing": 2}, 1.0, about_time=False) == "Missing ranks: 2. Confidence 100 %."
+    assert (
+        evidence_sentence({"basis": "ceiling"}, 1.0, about_time=True) == "The cost is an upper bound; confidence 100 %."
+    )
+    assert (
+        evidence_sentence({"basis": "ceiling", "missing": 2}, 1.0, about_time=False)
+        == "Missing ranks: 2. Confidence 100 %."
+    )
     assert {name for names, _ in evidence_sentences._PHRASES for name in names} | {"replay_error"} == set(EVIDENCE)
 
 
@@ -244,16 +274,22 @@ def test_devices_of_processes_with_several_are_named():
 
 def test_two_that_hide_each_other_are_said_with_what_both_cost():
     both = {"together_ns": 50 * MS, "together_share": 0.189}
-    found = told(row("imbalance", (0, 2), lost_ns=None, lost_share=None, **both), row("host-pause", (6,), lost_share=0.02, **both))
-    assert "`imbalance` of ranks 0, 2 and `host-pause` of rank 6 hide each other: together 18.9 %, alone unknown and 2.0 %." in (
-        found.verdict
+    found = told(
+        row("imbalance", (0, 2), lost_ns=None, lost_share=None, **both),
+        row("host-pause", (6,), lost_share=0.02, **both),
+    )
+    assert (
+        "`imbalance` of ranks 0, 2 and `host-pause` of rank 6 hide each other: together 18.9 %, alone unknown and 2.0 %."
+        in (found.verdict)
     )
     assert "50.0 ms together with `imbalance` of ranks 0, 2, as each hides the other" in found.cards[1].cost
 
 
 def test_a_change_in_time_has_a_picture_of_its_steps():
     times_ns = [30 * MS, 31 * MS, 30 * MS, 40 * MS, 41 * MS]
-    found = told(row("throttling", slowdown=1.3, since_step=7, shown_steps=[4, 5, 6, 7, 8], step_times_ns=times_ns), row("sync"))
+    found = told(
+        row("throttling", slowdown=1.3, since_step=7, shown_steps=[4, 5, 6, 7, 8], step_times_ns=times_ns), row("sync")
+    )
     picture = found.cards[0].step_times
     assert picture == ((4, 5, 6, 7, 8), tuple(times_ns), 3, "step 7; 30.0 ms to 41.0 ms a step")
     assert found.cards[1].step_times is None
@@ -271,7 +307,11 @@ def test_every_kind_is_said_of_one_rank_and_of_several(ranks):
             for text in (card.what, card.cost, card.evidence):
                 assert re.search(r"  |\{|\}|\b1 (ranks|steps|findings)\b|\d{7}|nan|None", text) is None, text
             plural = card.what.startswith("Ranks")
-            wrong = rf"^Ranks [\d, -]+ ({verbs})\b" if plural else r"^Rank \d+ (have|take|compute|wait|pause|allocate|launch|are)\b"
+            wrong = (
+                rf"^Ranks [\d, -]+ ({verbs})\b"
+                if plural
+                else r"^Rank \d+ (have|take|compute|wait|pause|allocate|launch|are)\b"
+            )
             assert re.search(wrong, card.what) is None, card.what
 
 

@@ -49,7 +49,9 @@ def test_what_is_no_change(given):
 
 
 def test_noise_is_no_change_whatever_is_drawn():
-    changes = [throttled(values(lambda *_: False, ranks=16, steps=30, noise=0.03, seed=seed), 0.005) for seed in range(40)]
+    changes = [
+        throttled(values(lambda *_: False, ranks=16, steps=30, noise=0.03, seed=seed), 0.005) for seed in range(40)
+    ]
     assert sum(map(len, changes)) == 0
 
 
@@ -108,13 +110,18 @@ def test_a_device_that_throttles(tmp_path, ranks):
     assert first["shown_steps"] == list(range(14))
     assert min(first["step_times_ns"][7:]) > 1.15 * max(first["step_times_ns"][:7])
     assert run.diagnosis().cards[0].step_times.marked == 7
-    assert "30 % slower than before in 7 of 14 steps, the first of them step 7" in run.diagnosis().verdict.replace("29 %", "30 %")
+    assert "30 % slower than before in 7 of 14 steps, the first of them step 7" in run.diagnosis().verdict.replace(
+        "29 %", "30 %"
+    )
 
 
 def test_long_runs_show_the_longest_step_of_each_group(tmp_path):
     noise = noisy(4)
     run = run_of(
-        tmp_path, 2, 130, lambda r, s, _: (3 if (r, s) in ((1, 64), (1, 100)) else 1.3 if r == 1 and s >= 65 else 1) * noise()
+        tmp_path,
+        2,
+        130,
+        lambda r, s, _: (3 if (r, s) in ((1, 64), (1, 100)) else 1.3 if r == 1 and s >= 65 else 1) * noise(),
     )
     first = next(r for r in findings(run) if r["kind"] == "throttling")
     assert first["shown_steps"] == list(range(0, 130, 3))

@@ -30,7 +30,20 @@ def made(seed):
     op = draw.choice(np.array(["AllReduce", "AllGather", "ReduceScatter"], object), count)
     last = start + draw.integers(0, 2, count)
     stream = np.where(rank == 3, 7, draw.integers(7, 9, count))
-    names = ("instance", "communicator", "rank", "step", "stream", "size", "row", "op", "start", "end", "last_arrival", "transfer")
+    names = (
+        "instance",
+        "communicator",
+        "rank",
+        "step",
+        "stream",
+        "size",
+        "row",
+        "op",
+        "start",
+        "end",
+        "last_arrival",
+        "transfer",
+    )
     values = (
         instance,
         group,
@@ -51,11 +64,17 @@ def made(seed):
     regions = np.stack((np.arange(STEPS), np.arange(1, STEPS + 1)), axis=1) * STEP_NS
     all_ranks = AllRankFacts.__new__(AllRankFacts)
     all_ranks.facts = {
-        r: SimpleNamespace(steps=np.arange(STEPS), regions=regions + r, times=np.ones((STEPS, len(CLASSES)))) for r in range(5)
+        r: SimpleNamespace(steps=np.arange(STEPS), regions=regions + r, times=np.ones((STEPS, len(CLASSES))))
+        for r in range(5)
     }
-    all_ranks.ranks, all_ranks.steps, all_ranks.hosts = np.arange(5), np.arange(STEPS), {r: f"h{r // 2}" for r in range(5)}
+    all_ranks.ranks, all_ranks.steps, all_ranks.hosts = (
+        np.arange(5),
+        np.arange(STEPS),
+        {r: f"h{r // 2}" for r in range(5)},
+    )
     groups = [
-        SimpleNamespace(number=n, name=f"g{n}", size=2, ranks=r) for n, r in enumerate([(0, 1), (2, 3), (1, 2), (3, 4), (0, 4)])
+        SimpleNamespace(number=n, name=f"g{n}", size=2, ranks=r)
+        for n, r in enumerate([(0, 1), (2, 3), (1, 2), (3, 4), (0, 4)])
     ]
     all_ranks.alignment, all_ranks.roles = SimpleNamespace(groups=groups), {}
     all_ranks.__dict__ |= {"members": members, "span_ns": STEPS * STEP_NS}
@@ -79,7 +98,9 @@ def test_gradients_are_of_communicators_and_operations_that_begin_late(seed):
 @pytest.mark.parametrize("rates", [{"h0": 24.0, "h1": 12.0, "h2": 24.0}, {"h0": 24.0, "h1": 23.0, "h2": 24.0}])
 def test_communicators_over_a_host_wait_for_its_slow_adapter(rates):
     all_ranks, members = made(0)
-    all_ranks.__dict__["networks"] = {h: NetworkState(adapters=(Adapter("mlx5_2", 4.0, rate),)) for h, rate in rates.items()}
+    all_ranks.__dict__["networks"] = {
+        h: NetworkState(adapters=(Adapter("mlx5_2", 4.0, rate),)) for h, rate in rates.items()
+    }
     excess, shares = np.zeros(len(members.rank), np.int64), {3: 0.25}
     found = communication._slow_adapters(all_ranks, members, excess, shares)
     if rates["h1"] == 23.0:
@@ -124,7 +145,9 @@ def test_who_arrives_last_is_told_by_the_members_of_each_rank(seed, monkeypatch)
         assert {f.ranks[0] for f in late.find(all_ranks, (), known)} == set(left)
 
 
-@pytest.mark.parametrize(("ahead", "after", "needs"), [(100, 100, True), (100, 399, True), (100, 401, False), (401, 100, False)])
+@pytest.mark.parametrize(
+    ("ahead", "after", "needs"), [(100, 100, True), (100, 399, True), (100, 401, False), (401, 100, False)]
+)
 def test_reductions_of_unknown_size_that_differ_in_time_carry_different_data(ahead, after, needs):
     groups = [SimpleNamespace(number=0, size=2, ranks=(0, 1)), SimpleNamespace(number=1, size=2, ranks=(0, 2))]
     all_ranks = SimpleNamespace(
@@ -169,7 +192,8 @@ def test_a_call_of_mpi_keeps_its_host_and_cannot_overlap(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("compute", "amounts", "found"), [(100, (40, 50), [7, 8]), (80, (40, 50), []), (100, (40, 10), [7]), (100, (40, 0), [7])]
+    ("compute", "amounts", "found"),
+    [(100, (40, 50), [7, 8]), (80, (40, 50), []), (100, (40, 10), [7]), (100, (40, 0), [7])],
 )
 def test_what_begins_behind_all_compute_could_have_begun_before(compute, amounts, found):
     members = SimpleNamespace(instance=np.array([7, 8]), step=np.zeros(2, np.int64), transfer=np.array([40, 50]))
@@ -183,7 +207,9 @@ def test_without_sizes_a_wait_that_a_slow_link_may_cause_is_withheld(share, with
     manifest = SimpleNamespace(reports=[SimpleNamespace(profiler="Nsight Systems 2025.3")])
     all_ranks.alignment.run = SimpleNamespace(manifest=manifest)
     monkeypatch.setattr(communication, "possible_excess", lambda *_: np.full(len(members.rank), share))
-    exposed = Finding("exposed-communication", Loss(700, "replay", ("communication",), 700, 700), (0,), "AllGather", "", {}, 0.7)
+    exposed = Finding(
+        "exposed-communication", Loss(700, "replay", ("communication",), 700, 700), (0,), "AllGather", "", {}, 0.7
+    )
     found = communication._or_slow(exposed, all_ranks, members, members.moved)
     if not withheld:
         assert found is exposed
@@ -192,7 +218,11 @@ def test_without_sizes_a_wait_that_a_slow_link_may_cause_is_withheld(share, with
         "messages are large or a link is slow, and no size tells which: no payload of NCCL's ranges gives it; "
         "import the job's NCCL logs with --nccl-log for it, or reports with payloads"
     )
-    assert (found.loss.estimate_ns, found.loss.least_ns, found.confidence) == (700, 700, 0.5)  # that time is lost either way
+    assert (found.loss.estimate_ns, found.loss.least_ns, found.confidence) == (
+        700,
+        700,
+        0.5,
+    )  # that time is lost either way
     doubted = replace(exposed, loss=replace(exposed.loss, unknown="in doubt"))
     assert communication._or_slow(doubted, all_ranks, members, members.moved) is doubted
 

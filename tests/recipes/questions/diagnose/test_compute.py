@@ -42,7 +42,12 @@ def run_of(folder, ranks, steps, duration, *, grid=None, more=None, per_host=4, 
                     kernel(at, at + length, name, correlation=number, grid_x=wide, grid_y=1, grid_z=1, block_x=256)
                 )
                 made["api"].append(
-                    {"start": host + place * 10, "end": host + place * 10 + 9, "name": "cudaLaunchKernel", "correlation": number}
+                    {
+                        "start": host + place * 10,
+                        "end": host + place * 10 + 9,
+                        "name": "cudaLaunchKernel",
+                        "correlation": number,
+                    }
                 )
                 if operators:
                     made["ranges"].append(operator(f"op{place}", host + place * 10, host + place * 10 + 9))
@@ -54,7 +59,9 @@ def run_of(folder, ranks, steps, duration, *, grid=None, more=None, per_host=4, 
         for rank, made in tables.items():
             number = len(made["api"]) + 1
             made["kernels"].append(collective(arrivals[rank], end, correlation=number))
-            made["api"].append({"start": host + 90, "end": host + 99, "name": "cudaLaunchKernel", "correlation": number})
+            made["api"].append(
+                {"start": host + 90, "end": host + 99, "name": "cudaLaunchKernel", "correlation": number}
+            )
             made["ranges"].append({"start": host, "end": host + 900, "name": f"step {step}"})
         begin = end
     return make_run(folder, tables, hosts={r: f"host{r // per_host}" for r in range(ranks)})
@@ -218,7 +225,9 @@ def test_a_run_without_steps_is_judged_in_pieces(tmp_path):
     assert any("no steps were found" in note for note in answer.notes)
     assert kinds(run) == [("straggler", [1])]
     # longer for a part of the run on each rank in turn is not a device, although one has more of it
-    turns = run_without_steps(tmp_path / "turns", lambda r, p: 1.5 if (0, 1, 2, 3, 1, 1, None, None)[p // 20] == r else 1.0)
+    turns = run_without_steps(
+        tmp_path / "turns", lambda r, p: 1.5 if (0, 1, 2, 3, 1, 1, None, None)[p // 20] == r else 1.0
+    )
     assert "straggler" not in [kind for kind, _ in kinds(turns)]
 
 
@@ -257,7 +266,10 @@ def test_what_a_rank_does_alone_is_found_beside_what_it_does_slowly():
     def facts(sums_ns, works=(1, 2)):
         ids = np.array(works)
         work = SimpleNamespace(
-            names=ids, works=np.column_stack((ids, ids)), sums_ns=np.array([sums_ns] * 2), counts=np.ones((2, len(ids)), np.int64)
+            names=ids,
+            works=np.column_stack((ids, ids)),
+            sums_ns=np.array([sums_ns] * 2),
+            counts=np.ones((2, len(ids)), np.int64),
         )
         return SimpleNamespace(work=work)
 

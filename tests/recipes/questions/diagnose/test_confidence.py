@@ -17,7 +17,9 @@ SPAN_NS = 1_000_000
 def run(error=0.0, score=1.0, missing=(), covered=1.0, ranks=4):
     manifest = SimpleNamespace(missing_ranks=missing)
     alignment = SimpleNamespace(matching_score=score, run=SimpleNamespace(manifest=manifest))
-    return SimpleNamespace(replay_error=error, alignment=alignment, ranks=range(ranks), covered_share=lambda ranks: covered)
+    return SimpleNamespace(
+        replay_error=error, alignment=alignment, ranks=range(ranks), covered_share=lambda ranks: covered
+    )
 
 
 def found(claim=200_000, kind="sync", classes=("sync",), own=0.9, basis="replay", unknown=None, own_ns=None, **more):
@@ -48,7 +50,19 @@ def test_a_large_loss_that_a_replay_tells_is_nearly_sure():
         (found(own_ns=100_000), (), {}),
         (found(), (), {"covered": 0.7}),
     ],
-    ids=["detector", "small", "margin", "half", "error", "ceiling", "unknown", "missing", "matching", "shared", "covered"],
+    ids=[
+        "detector",
+        "small",
+        "margin",
+        "half",
+        "error",
+        "ceiling",
+        "unknown",
+        "missing",
+        "matching",
+        "shared",
+        "covered",
+    ],
 )
 def test_each_doubt_lowers_it(finding, others, given):
     assert sure(finding, others, **given) < sure(found()) - 0.005
@@ -83,7 +97,10 @@ def test_a_smaller_finding_far_behind_takes_nothing_away():
 
 
 def test_the_closer_another_kind_comes_the_less_sure_is_the_larger():
-    said = [sure(found(), (found(claim=claim, kind="launch-bound"),)) for claim in (60_000, 80_000, 100_000, 140_000, 190_000)]
+    said = [
+        sure(found(), (found(claim=claim, kind="launch-bound"),))
+        for claim in (60_000, 80_000, 100_000, 140_000, 190_000)
+    ]
     assert said == sorted(said, reverse=True)
     assert len(set(said)) == len(said)
 

@@ -13,21 +13,29 @@ MS = 1_000_000
 STEP = 10 * MS
 
 
-def diagnosed(folder, copied_ns, computed_ns, memory="pinned", kind="HtoD", device="NVIDIA H100 80GB HBM3", size=100_000_000):
+def diagnosed(
+    folder, copied_ns, computed_ns, memory="pinned", kind="HtoD", device="NVIDIA H100 80GB HBM3", size=100_000_000
+):
     """The findings of four steps, each of which copies and then computes; the launches are long before."""
     kernels, copies, api, ranges = [], [], [], []
     for step in range(4):
         at = step * (copied_ns + computed_ns)
         copies.append(
-            copy(at, at + copied_ns, kind, bytes=size, src_kind=memory, dst_kind="device", correlation=2 * step, stream=7)
+            copy(
+                at, at + copied_ns, kind, bytes=size, src_kind=memory, dst_kind="device", correlation=2 * step, stream=7
+            )
         )
         kernels.append(kernel(at + copied_ns, at + copied_ns + computed_ns, correlation=2 * step + 1))
         for n in range(2):
             begin = -100_000 + (2 * step + n) * 1000
             name = "cudaLaunchKernel" if n else "cudaMemcpyAsync"
-            api.append({"start": begin, "end": begin + 500, "name": name, "correlation": 2 * step + n, "kind": "runtime"})
+            api.append(
+                {"start": begin, "end": begin + 500, "name": name, "correlation": 2 * step + n, "kind": "runtime"}
+            )
     devices = [{"device": 0, "ordinal": 0, "uuid": "GPU-0", "name": device}]
-    run = make_run(folder, {0: {"kernels": kernels, "copies": copies, "api": api, "ranges": ranges, "devices": devices}})
+    run = make_run(
+        folder, {0: {"kernels": kernels, "copies": copies, "api": api, "ranges": ranges, "devices": devices}}
+    )
     return run.recipe("diagnose")
 
 

@@ -25,7 +25,9 @@ def run_of(folder, ranks, steps, duration):
                     number = len(made["api"]) + 1
                     host = step * US + 20 * place + 10 * n
                     made["kernels"].append({**row, "correlation": number})
-                    made["api"].append({"start": host, "end": host + 9, "name": "cudaLaunchKernel", "correlation": number})
+                    made["api"].append(
+                        {"start": host, "end": host + 9, "name": "cudaLaunchKernel", "correlation": number}
+                    )
             at = end
         for made in tables.values():
             made["ranges"].append({"start": step * US, "end": step * US + 900, "name": f"step {step}"})
@@ -47,7 +49,9 @@ def test_variation_within_steps_costs_what_the_run_without_it_is_shorter(tmp_pat
 
 def test_durations_that_are_skewed_keep_their_mean(tmp_path):
     draw = random.Random(7)
-    noise = {(r, s, p): draw.lognormvariate(-0.18, 0.6) for r in range(8) for s in range(24) for p in range(3)}  # of the mean 1
+    noise = {
+        (r, s, p): draw.lognormvariate(-0.18, 0.6) for r in range(8) for s in range(24) for p in range(3)
+    }  # of the mean 1
     run, with_noise = run_of(tmp_path / "with", 8, 24, lambda r, s, p: noise[r, s, p])
     _, without = run_of(tmp_path / "without", 8, 24, lambda _r, _s, _p: 1.0)
     (found,) = [row for row in run.recipe("diagnose").to_pylist() if row["kind"] == "jitter"]

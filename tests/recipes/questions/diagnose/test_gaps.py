@@ -77,7 +77,10 @@ def test_a_kernel_is_launched_by_a_call_of_its_own_process(tmp_path):
     processes = [{"process": n, "pid": 4000 + n, "name": "train"} for n in range(2)]
     threads = [{"thread": n, "process": 1 - n, "tid": 4001 + n, "name": "main"} for n in range(2)]
     own = [call(-2000, -1000, correlation=1), call(5 * MS - 10, 5 * MS, correlation=2)]
-    api = [{**call(-5000, -4000, correlation=2), "process": 1, "thread": 0}, *({**c, "process": 0, "thread": 1} for c in own)]
+    api = [
+        {**call(-5000, -4000, correlation=2), "process": 1, "thread": 0},
+        *({**c, "process": 0, "thread": 1} for c in own),
+    ]
     found = facts_of(tmp_path / "two", api=api, processes=processes, threads=threads)
     assert times_of(found) == times_of(facts_of(tmp_path / "one", api=own))
 
@@ -91,7 +94,11 @@ def test_a_queued_kernel_waits_for_communication_copies_or_nothing(tmp_path):
 
 
 def test_blocking_copies_are_of_their_own_kind(tmp_path):
-    api = [call(-2000, -1000, correlation=1), call(MS, 4 * MS, "cudaMemcpy", 9), call(5 * MS - 10, 5 * MS, correlation=2)]
+    api = [
+        call(-2000, -1000, correlation=1),
+        call(MS, 4 * MS, "cudaMemcpy", 9),
+        call(5 * MS - 10, 5 * MS, correlation=2),
+    ]
     found = facts_of(tmp_path / "sync", api=api, copies=[copy(MS, 4 * MS, correlation=9)])
     assert times_of(found)["sync-copy"] >= 3 * MS
     api[1] = call(MS, 4 * MS, "cudaMemcpyAsync", 9)
@@ -105,7 +112,9 @@ def test_the_classes_sum_to_the_regions(tmp_path):
     kernels, api = [], []
     for n in range(200):
         start = n * 10_000 + int(draw.integers(0, 9000))
-        kernels.append((collective if n % 5 == 0 else kernel)(start, start + int(draw.integers(1, 12_000)), correlation=n))
+        kernels.append(
+            (collective if n % 5 == 0 else kernel)(start, start + int(draw.integers(1, 12_000)), correlation=n)
+        )
         api.append(
             call(
                 start - int(draw.integers(0, 9000)),
@@ -244,7 +253,11 @@ def test_a_device_that_copies_while_the_host_launches_late_does_not_wait_for_a_l
         call(5 * MS - 1, 5 * MS, correlation=2),
     ]
     copies = [copy(MS, 4 * MS, kind, correlation=9, src_kind=memory, dst_kind="device")]
-    assert times_of(facts_of(tmp_path / "run", api=api, copies=copies)) == {"compute": 2 * MS, expected: 3 * MS, "launch": MS}
+    assert times_of(facts_of(tmp_path / "run", api=api, copies=copies)) == {
+        "compute": 2 * MS,
+        expected: 3 * MS,
+        "launch": MS,
+    }
 
 
 @pytest.mark.parametrize("seed", range(6))

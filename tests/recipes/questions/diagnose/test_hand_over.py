@@ -35,7 +35,10 @@ def test_roles_that_take_turns_are_found_with_what_they_would_save(tmp_path, pha
     evidence = row["evidence"]
     assert evidence["basis"] == "ceiling"
     assert evidence["hand_overs"] == 4 * len(phases) - 1
-    assert evidence["between_ns"] == pytest.approx(max(p.behind_ms for p in phases) * MS, abs=2 * MS) or not evidence["between_ns"]
+    assert (
+        evidence["between_ns"] == pytest.approx(max(p.behind_ms for p in phases) * MS, abs=2 * MS)
+        or not evidence["between_ns"]
+    )
 
 
 def test_it_comes_first_and_waiting_for_a_role_is_no_fault_of_the_host(tmp_path):

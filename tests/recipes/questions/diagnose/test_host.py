@@ -20,7 +20,9 @@ def pair(tmp_path_factory, corpus):
     for workers in (0, 4):
         folder = tmp_path_factory.mktemp("loader")
         import_reports(
-            [str(corpus / "kineto" / "tb_plugin" / f"resnet50_workers{workers}.pt.trace.json.gz")], folder / "run", jobs=1
+            [str(corpus / "kineto" / "tb_plugin" / f"resnet50_workers{workers}.pt.trace.json.gz")],
+            folder / "run",
+            jobs=1,
         )
         found[workers] = OpenRun(folder / "run")
     return found
@@ -30,7 +32,10 @@ def pair(tmp_path_factory, corpus):
 @pytest.mark.corpus
 def test_a_loader_in_the_launching_thread_is_the_first_finding(pair):
     first = pair[0].recipe("diagnose").to_pylist()[0]
-    assert (first["kind"], first["where"]) == ("data-stall", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__")
+    assert (first["kind"], first["where"]) == (
+        "data-stall",
+        "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__",
+    )
     # of the typical step more workers gave back what is called lost
     steps = {workers: _steps_ns(run) for workers, run in pair.items()}
     median = {workers: sorted(lengths)[len(lengths) // 2] for workers, lengths in steps.items()}
@@ -68,7 +73,9 @@ def _steps_ns(run):
         (2, 60, 0.3, 0.9, 9, True),
     ],
 )
-def test_pauses_are_behind_waits_that_they_follow_and_that_give_back_as_much(waits, saved, paused, following, steps_with, behind):
+def test_pauses_are_behind_waits_that_they_follow_and_that_give_back_as_much(
+    waits, saved, paused, following, steps_with, behind
+):
     run = SimpleNamespace(
         waits=lambda name: waits * 4 * 10 * (name == "sync"),
         no_host=lambda name: name,
@@ -100,7 +107,9 @@ def test_a_few_ranks_that_go_on_later_than_others_after_waits_pause(beyond, call
     waits = np.full((4, 10), 60_000.0) + np.array(beyond)[:, None]
     facts = {r: SimpleNamespace(call_counts={"sync": n}, steps=np.arange(10)) for r, n in enumerate(calls)}
     quarter = np.percentile(waits, 25, axis=0, method="lower")
-    all_ranks = SimpleNamespace(excess=lambda values: values - quarter, span_ns=10 * 5_000_000, steps=np.arange(10), facts=facts)
+    all_ranks = SimpleNamespace(
+        excess=lambda values: values - quarter, span_ns=10 * 5_000_000, steps=np.arange(10), facts=facts
+    )
     paused = _short_pauses(all_ranks, waits)
     assert np.flatnonzero(paused.any(axis=1)).tolist() == found
     assert paused.sum() == sum(10 * beyond[r] for r in found)
@@ -114,12 +123,16 @@ def _launched_late(launch_ns):
     kernels, calls, device, host = [], [], 0, 0
     for phase in range(6):
         for number in range(20):
-            calls.append({"start": host, "end": host + 5 * US, "name": "cudaLaunchKernel", "correlation": 100 * phase + number})
+            calls.append(
+                {"start": host, "end": host + 5 * US, "name": "cudaLaunchKernel", "correlation": 100 * phase + number}
+            )
             begin = max(device, host + 5 * US)
             device = begin + (10 * US if number < 14 else 150 * US)
             kernels.append(kernel(begin, device, correlation=100 * phase + number))
             host += launch_ns
-        calls.append({"start": host, "end": device + 5 * US, "name": "cudaStreamSynchronize", "correlation": 100 * phase + 99})
+        calls.append(
+            {"start": host, "end": device + 5 * US, "name": "cudaStreamSynchronize", "correlation": 100 * phase + 99}
+        )
         host = device + 5 * US
     return {0: {"kernels": kernels, "api": calls}}
 
@@ -163,6 +176,8 @@ def test_of_what_all_ranks_lose_the_few_are_named_that_lose_more(lost, few):
     lost = np.array(lost, np.float64)
     quartile = SimpleNamespace(
         excess=lambda values: np.maximum(values - np.percentile(values, 25, axis=0, method="lower"), 0),
-        culprits=lambda values, share: (values.sum(axis=1) >= share * values.sum(axis=1).max()) & (values.sum(axis=1) > 0),
+        culprits=lambda values, share: (
+            (values.sum(axis=1) >= share * values.sum(axis=1).max()) & (values.sum(axis=1) > 0)
+        ),
     )
     assert np.flatnonzero(_few_of(quartile, lost, np.ones(4, np.bool_))).tolist() == few

@@ -26,7 +26,9 @@ def program(work=None, load=None, pause=None, late_return=None, alone=None):
         done = {}
         for rank in range(RANKS):
             late = rank == 2
-            loading = begin + (late_return or 0) * late  # from what it communicated, which nothing on the main thread follows
+            loading = (
+                begin + (late_return or 0) * late
+            )  # from what it communicated, which nothing on the main thread follows
             loaded = loading + LOAD_NS + (load or 0) * late
             started = loaded + (pause or 0) * late
             computed = started + WORK_NS + (work or alone or 0) * late
@@ -40,10 +42,20 @@ def program(work=None, load=None, pause=None, late_return=None, alone=None):
                 *([("cpu_op", "aten::add_", end, end + MS)] if late_return is None else []),
             ]
             rows = [{"start": s, "end": e, "name": n, "domain": d, "kind": "pushpop"} for d, n, s, e in named]
-            tables[rank]["ranges"] += [{"start": begin, "end": end + MS, "name": f"ProfilerStep#{step}", "kind": "pushpop"}, *rows]
+            tables[rank]["ranges"] += [
+                {"start": begin, "end": end + MS, "name": f"ProfilerStep#{step}", "kind": "pushpop"},
+                *rows,
+            ]
             times = {"start": computed, "end": end, "api_start": computed, "api_end": end}
             group = {"communicator": "pg 0 [0-3]", "group_size": RANKS, "group_rank": rank, "sequence": step}
-            about = {"op": "AllReduce", "bytes": 1 << 20, "evidence": "trace", "thread": 1, "device": None, "stream": None}
+            about = {
+                "op": "AllReduce",
+                "bytes": 1 << 20,
+                "evidence": "trace",
+                "thread": 1,
+                "device": None,
+                "stream": None,
+            }
             tables[rank]["collectives"].append({**times, **group, **about})
         begin = end + MS
     return tables
@@ -51,7 +63,12 @@ def program(work=None, load=None, pause=None, late_return=None, alone=None):
 
 @pytest.mark.parametrize(
     ("cause", "kinds"),
-    [("load", {"data-stall"}), ("work", {"imbalance", "straggler"}), ("pause", {"host-pause"}), ("late_return", {"host-pause"})],
+    [
+        ("load", {"data-stall"}),
+        ("work", {"imbalance", "straggler"}),
+        ("pause", {"host-pause"}),
+        ("late_return", {"host-pause"}),
+    ],
 )
 def test_the_rank_and_what_its_delay_costs(tmp_path, cause, kinds):
     run = make_run(tmp_path / "run", program(**{cause: 8 * MS}))

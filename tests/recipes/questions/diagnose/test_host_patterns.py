@@ -8,15 +8,36 @@ from alltrace.trace import host_patterns as patterns
 
 CALLS = {
     "SYNCS": ("cudaStreamSynchronize_v3020", "cuCtxSynchronize", "hipDeviceSynchronize", "hipEventSynchronize"),
-    "ALLOCATIONS": ("cudaMalloc_v3020", "cuMemFree_v2", "cudaHostAlloc", "hipMalloc", "hipHostMalloc", "hipHostFree", "hipFree"),
+    "ALLOCATIONS": (
+        "cudaMalloc_v3020",
+        "cuMemFree_v2",
+        "cudaHostAlloc",
+        "hipMalloc",
+        "hipHostMalloc",
+        "hipHostFree",
+        "hipFree",
+    ),
     "COPIES": ("cudaMemcpyAsync", "cuMemcpyHtoD_v2", "hipMemcpyAsync", "hipMemcpyWithStream"),
     "CODE_CALLS": ("cuModuleLoadData", "cuLibraryLoadData", "hipModuleLoadData"),
-    "MODULE_CALLS": ("cuModuleUnload", "cudaFuncGetAttributes", "hipModuleUnload", "hipFuncSetAttribute", "hipGraphInstantiate"),
+    "MODULE_CALLS": (
+        "cuModuleUnload",
+        "cudaFuncGetAttributes",
+        "hipModuleUnload",
+        "hipFuncSetAttribute",
+        "hipGraphInstantiate",
+    ),
     "COMPILING_CALLS": ("nvrtcCompileProgram", "hiprtcCompileProgram"),
 }
 """Names of calls, by the table that they are in."""
 
-OTHERS = ("cudaLaunchKernel", "hipLaunchKernel", "hipMallocAsync", "cudaMallocAsync_v11020", "hipGetDevice", "hipStreamCreate")
+OTHERS = (
+    "cudaLaunchKernel",
+    "hipLaunchKernel",
+    "hipMallocAsync",
+    "cudaMallocAsync_v11020",
+    "hipGetDevice",
+    "hipStreamCreate",
+)
 
 
 @together("table", CALLS)

@@ -25,7 +25,9 @@ def row(start, end, name, **others):
 def gap(folder, api=(), **tables):
     """The classes of a rank whose kernels run 0 to 1 and 5 to 6 ms, and its facts; the second is launched at the end of the gap."""
     launches = [call(-2000, -1000, correlation=1), call(5 * MS - 10, 5 * MS, correlation=2)]
-    tables.setdefault("kernels", [kernel(0, MS, "first(int)", correlation=1), kernel(5 * MS, 6 * MS, "first(int)", correlation=2)])
+    tables.setdefault(
+        "kernels", [kernel(0, MS, "first(int)", correlation=1), kernel(5 * MS, 6 * MS, "first(int)", correlation=2)]
+    )
     run = make_run(folder, {0: {"api": sorted([*launches, *api], key=lambda c: c["start"]), **tables}})
     facts, _ = gather(run.rank(0), None)
     found = {name: int(value) for name, value in zip(CLASSES, facts.times[0], strict=True) if value}
@@ -154,7 +156,9 @@ def test_the_first_launch_of_a_kernel_may_load_its_code(tmp_path, second, kind):
     names = ["first(int)"] * 3 + [second]
     starts = [0, MS // 4, MS // 2, 5 * MS]
     kernels = [kernel(s, s + MS // 4, n, correlation=c) for c, (s, n) in enumerate(zip(starts, names, strict=True))]
-    api = [call(-4000 + c * 1000, -3500 + c * 1000, correlation=c) for c in range(3)] + [call(MS, 5 * MS, correlation=3)]
+    api = [call(-4000 + c * 1000, -3500 + c * 1000, correlation=c) for c in range(3)] + [
+        call(MS, 5 * MS, correlation=3)
+    ]
     run = make_run(tmp_path, {0: {"api": api, "kernels": kernels}})
     facts, _ = gather(run.rank(0), None)
     assert facts.times[0][CLASSES.index(kind)] == pytest.approx(4 * MS, abs=1)
@@ -227,7 +231,14 @@ def paced(folder, waits, *, step_ns=10 * MS, osrt=None):
     }
     run = make_run(folder, {0: tables if osrt else {k: v for k, v in tables.items() if k != "osrt"}})
     steps = [
-        {"step": n, "kind": "step", "start": s, "end": s + step_ns, "device_start": s + 8 * MS, "device_end": s + 9 * MS}
+        {
+            "step": n,
+            "kind": "step",
+            "start": s,
+            "end": s + step_ns,
+            "device_start": s + 8 * MS,
+            "device_end": s + 9 * MS,
+        }
         for n, s in enumerate(starts)
     ]
     return gather(run.rank(0), pa.Table.from_pylist(steps))[0].loader_ns

@@ -162,7 +162,10 @@ def _saving(run, ranks, own, other, pause, copied):
     # that of the other rank stands for what the replay leaves out at another place
     taken = [less_work(run.recovery, rank, ns) for rank, ns in enumerate((pause, copied))]
     kinds = (("host-pause", ("host-pause",), own), ("sync-copy", ("sync-copy",), other))
-    found = [finding(kind, ranks, run.recovery, changed, classes) for (kind, classes, _), changed in zip(kinds, taken, strict=True)]
+    found = [
+        finding(kind, ranks, run.recovery, changed, classes)
+        for (kind, classes, _), changed in zip(kinds, taken, strict=True)
+    ]
     return [
         replace(f, where=f.kind, loss=replace(f.loss, own_ns=7, steps=(np.full(3, 1e5), np.array(parts, float))))
         for f, (_, _, parts) in zip(found, kinds, strict=True)
@@ -182,7 +185,9 @@ def test_copies_and_the_pause_that_follows_them_are_one_finding_with_the_loss_of
     assert f"In the same steps {findings[1 - larger].where} takes time there" in one.advice
 
 
-@pytest.mark.parametrize(("ranks", "other"), [((0,), [0, 1, 0]), ((0, 1), [0.5, 0, 0.5])], ids=["other steps", "most ranks"])
+@pytest.mark.parametrize(
+    ("ranks", "other"), [((0,), [0, 1, 0]), ((0, 1), [0.5, 0, 0.5])], ids=["other steps", "most ranks"]
+)
 def test_copies_in_other_steps_or_of_most_ranks_are_no_part_of_a_pause(ranks, other):
     run = ranks_of(played([[300_000, 100_000], [100_000, 300_000], USUAL]), 600_000)
     findings = _saving(run, ranks, [0.5, 0, 0.5], other, 40_000.0, 20_000.0)

@@ -33,6 +33,11 @@ def test_operations_without_a_partner_are_summed_and_messages_of_any_size_are_co
     )
     facts = SimpleNamespace(steps=np.array([7, 8]), regions=np.array([[0, 45], [45, 100]]), waits=np.array([[5, 20]]))
     lone = lone_operations(SimpleNamespace(table=lambda *_: table), np.array([3, 4]), facts)
-    assert [v.tolist() for v in (lone.step, lone.op, lone.communicator, lone.size)] == [[7], [name_id("AllReduce")], [5], [64]]
+    assert [v.tolist() for v in (lone.step, lone.op, lone.communicator, lone.size)] == [
+        [7],
+        [name_id("AllReduce")],
+        [5],
+        [64],
+    ]
     assert [v.tolist() for v in (lone.count, lone.took_ns, lone.waited_ns)] == [[2], [30], [15]]
     assert (lone.messages.tolist(), lone.alone.tolist(), lone.unnamed) == ([1, 1], [1, 0], 2)

@@ -63,7 +63,9 @@ def test_what_is_stated_follows_from_the_kind(kind, state, advice):
 
 
 def test_a_finding_of_no_rank_stays():
-    assert with_machine_evidence([finding("straggler", ())], machines({1: PEER}), ONE_HOST) == [finding("straggler", ())]
+    assert with_machine_evidence([finding("straggler", ())], machines({1: PEER}), ONE_HOST) == [
+        finding("straggler", ())
+    ]
 
 
 @pytest.fixture
@@ -93,16 +95,24 @@ def test_a_slow_rank_is_told_its_clock_in_the_judged_steps(job):
         at = datetime.fromtimestamp(last // 10**6 / 1000 + 5, UTC).strftime("%Y/%m/%d %H:%M:%S.%f")[:-3]
         lines += [f"{at}, GPU-{rank.devices[0].uuid}, 345, 70, 30, 0x0"] * 5000
     (folder / "gpu.csv").write_text("\n".join(lines) + "\n")
-    import_reports([str(folder / "reports")], folder / "run", jobs=1, gpu_logs=[str(folder / "gpu.csv")], gpu_log_offset_ns=0)
+    import_reports(
+        [str(folder / "reports")], folder / "run", jobs=1, gpu_logs=[str(folder / "gpu.csv")], gpu_log_offset_ns=0
+    )
     for steps in (None, "3:5"):
-        (after,) = [r for r in ask(OpenRun(folder / "run"), "diagnose", steps=steps).table.to_pylist() if r["kind"] == "straggler"]
+        (after,) = [
+            r
+            for r in ask(OpenRun(folder / "run"), "diagnose", steps=steps).table.to_pylist()
+            if r["kind"] == "straggler"
+        ]
         clocks = f"Rank {culprit}'s GPU ran at 1,215 MHz (power cap), its peers at 1,980."
         assert after["advice"].endswith(f"{clocks} It drew 400 W at 70 °C, its peers 640 W at 70 °C.")
         assert (after["evidence"]["sm_clock_mhz"], after["evidence"]["peers_power_w"]) == (1215, 640)
     assert (after["kind"], after["ranks"]) == (before["kind"], before["ranks"])
 
 
-TWO_HOSTS = SimpleNamespace(hosts={0: "n0", 1: "n0", 2: "n1", 3: "n1"}, meet_across_hosts=lambda ranks: 1 in ranks or 3 in ranks)
+TWO_HOSTS = SimpleNamespace(
+    hosts={0: "n0", 1: "n0", 2: "n1", 3: "n1"}, meet_across_hosts=lambda ranks: 1 in ranks or 3 in ranks
+)
 NETWORK = {0: NetworkState(12.0, 12.0, 10.0), 2: NetworkState(2.0, 2.0, 50.0, "mlx5_1")}
 SENT = "While devices waited, the adapters of host n1 sent 2.00 GB/s"
 
@@ -153,7 +163,9 @@ def test_cpus_are_stated_of_late_hosts(kind, ranks, cpus, said):
     assert ("on_cpu_share" in found.evidence) == bool(said and cpus)
 
 
-@pytest.mark.parametrize("kind", ["straggler", "slow-host", "host-pause", "launch-bound", "data-stall", "low-bandwidth", "sync"])
+@pytest.mark.parametrize(
+    "kind", ["straggler", "slow-host", "host-pause", "launch-bound", "data-stall", "low-bandwidth", "sync"]
+)
 def test_cpus_that_a_rank_wanders_over_are_stated_of_what_they_can_cause(kind):
     states = {rank: MachineState(places=CpuPlaces(50.0 if rank == 3 else 0.2)) for rank in range(4)}
     (found,) = with_machine_evidence([finding(kind)], states, ONE_HOST)
@@ -201,7 +213,9 @@ def with_cpus(report, cpu, log, rank):
     """Add two sockets, and a launching thread that is bound to a CPU, to a report; and write what NCCL logs of its GPU."""
     with closing(sqlite3.connect(report)) as db, db:
         items = [{"cpuid": n, "socket": n // 8} for n in range(16)]
-        db.execute("INSERT INTO TARGET_INFO_SYSTEM_ENV VALUES (0, 'x', 'CpuInfo', 0, ?)", (json.dumps({"items": items}),))
+        db.execute(
+            "INSERT INTO TARGET_INFO_SYSTEM_ENV VALUES (0, 'x', 'CpuInfo', 0, ?)", (json.dumps({"items": items}),)
+        )
         db.execute("CREATE TABLE SCHED_EVENTS (start INTEGER, cpu INTEGER, isSchedIn INTEGER, globalTid INTEGER)")
         (thread,) = db.execute(
             "SELECT globalTid FROM CUPTI_ACTIVITY_KIND_RUNTIME GROUP BY 1 ORDER BY count(*) DESC LIMIT 1"
@@ -214,7 +228,9 @@ def with_cpus(report, cpu, log, rank):
         f"comm 0x7f{rank} rank {rank} nranks 4 cudaDev 0 busId 1000 commId 0xab - Init COMPLETE",
         "Setting affinity for GPU 0 to ff",
     )
-    log.write_text("".join(f"{host}:{thread >> 24 & 0xFFFFFF}:{thread & 0xFFFFFF} [0] NCCL INFO {text}\n" for text in said))
+    log.write_text(
+        "".join(f"{host}:{thread >> 24 & 0xFFFFFF}:{thread & 0xFFFFFF} [0] NCCL INFO {text}\n" for text in said)
+    )
 
 
 @pytest.mark.slow
@@ -229,9 +245,13 @@ def test_a_thread_on_the_wrong_socket_is_named_with_the_cpus_near_its_gpu(tmp_pa
         (logs, "for 100 % of its time, most on CPU 12: bind it to CPUs 0-7, which NCCL's log states as near that GPU."),
         ([], "100 % of its time away from socket 0 (CPUs 0-7), from which ranks 0-1, 3 of the same host launch."),
     ):
-        import_reports([str(tmp_path / "reports")], folder := tmp_path / f"run{len(nccl_logs)}", jobs=1, nccl_logs=nccl_logs)
+        import_reports(
+            [str(tmp_path / "reports")], folder := tmp_path / f"run{len(nccl_logs)}", jobs=1, nccl_logs=nccl_logs
+        )
         run = OpenRun(folder)
-        near = run.sql("SELECT rank, count(*) AS cpus, max(cpu) AS last FROM near_cpus GROUP BY 1 ORDER BY 1").to_pylist()
+        near = run.sql(
+            "SELECT rank, count(*) AS cpus, max(cpu) AS last FROM near_cpus GROUP BY 1 ORDER BY 1"
+        ).to_pylist()
         assert near == [{"rank": rank, "cpus": 8, "last": 7} for rank in range(4) if nccl_logs]
         first = ask(run, "diagnose").table.to_pylist()[0]
         assert (first["kind"], first["ranks"], first["evidence"]["other_node_share"]) == ("straggler", [2], 1.0)

@@ -15,7 +15,9 @@ GEMV = "void gemv2T_kernel_val<int, int, float, float, float, float, 128, 16>(T1
 MEM_EFFICIENT = "fmha_cutlassF_f32_aligned_64x64_rf_sm80(PyTorchMemEffAttention::AttentionKernel<float>)"
 ADD = "void at::native::vectorized_elementwise_kernel<(int)4, at::native::CUDAFunctor_add<float>>(int, T2, T3)"
 SOFTMAX = "void <unnamed>::softmax_warp_forward<float, float, float, (int)7, (bool)0, (bool)0>(T2 *, const T1 *, int)"
-LOG_SOFTMAX = "void <unnamed>::softmax_warp_forward<float, float, float, (int)7, (bool)1, (bool)0>(T2 *, const T1 *, int)"
+LOG_SOFTMAX = (
+    "void <unnamed>::softmax_warp_forward<float, float, float, (int)7, (bool)1, (bool)0>(T2 *, const T1 *, int)"
+)
 NORM = "void at::native::<unnamed>::vectorized_layer_norm_kernel<float, float>(int, T2)"
 KINDS = ("precision", "attention", "fusion", "shapes", "small-kernels")
 A100 = {
@@ -82,8 +84,12 @@ def test_attention_that_is_not_fused_is_a_softmax_between_two_products(tmp_path,
     assert shares(run_of(tmp_path, *given)) == saved
 
 
-COPY = "void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda(at::TensorIteratorBase &)>(int)"
-SOFTMAX_BACKWARD = "void <unnamed>::softmax_warp_backward<float, float, float, (int)7, (bool)0, (bool)0>(T2 *, const T1 *, int)"
+COPY = (
+    "void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda(at::TensorIteratorBase &)>(int)"
+)
+SOFTMAX_BACKWARD = (
+    "void <unnamed>::softmax_warp_backward<float, float, float, (int)7, (bool)0, (bool)0>(T2 *, const T1 *, int)"
+)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +127,9 @@ def test_a_fused_attention_spares_casts_and_multiplies_in_half_precision(tmp_pat
 )
 def test_shapes_save_what_the_last_wave_leaves_empty(tmp_path, grid, empty):
     # 255 registers and 256 threads: one block on a multiprocessor
-    run = run_of(tmp_path, (BF16, 1000), grid_x=grid, grid_y=1, grid_z=1, block_x=256, block_y=1, block_z=1, registers=255)
+    run = run_of(
+        tmp_path, (BF16, 1000), grid_x=grid, grid_y=1, grid_z=1, block_x=256, block_y=1, block_z=1, registers=255
+    )
     assert shares(run) == ({"shapes": round(empty, 4)} if empty else {})
 
 
@@ -138,7 +146,9 @@ def test_idle_time_before_small_kernels_that_are_queued_is_that_of_small_kernels
 
 def test_an_opportunity_is_no_loss_and_comes_last(tmp_path):
     rows = (
-        run_of(tmp_path, *[(SGEMM, 400), (ADD, 300), (ADD, 300)] * 3, gap=100 * US, launched=10 * US).recipe("diagnose").to_pylist()
+        run_of(tmp_path, *[(SGEMM, 400), (ADD, 300), (ADD, 300)] * 3, gap=100 * US, launched=10 * US)
+        .recipe("diagnose")
+        .to_pylist()
     )
     kinds = [r["kind"] for r in rows]
     assert kinds[-2:] == ["precision", "fusion"]
@@ -162,7 +172,9 @@ def test_of_several_ranks_the_one_that_could_save_most_tells_and_those_near_it_a
 @settings(max_examples=15, deadline=None)
 @given(
     given=st.lists(
-        st.tuples(st.sampled_from([SGEMM, TF32, BF16, GEMV, ADD, SOFTMAX, NORM, "x"]), st.integers(0, 50)), min_size=1, max_size=30
+        st.tuples(st.sampled_from([SGEMM, TF32, BF16, GEMV, ADD, SOFTMAX, NORM, "x"]), st.integers(0, 50)),
+        min_size=1,
+        max_size=30,
     ),
     gap=st.integers(0, 20_000),
     grid=st.sampled_from([None, 0, 1, 108, 1 << 30]),
@@ -170,6 +182,14 @@ def test_of_several_ranks_the_one_that_could_save_most_tells_and_those_near_it_a
     registers=st.sampled_from([None, 0, 255, 1 << 20]),
 )
 def test_shares_are_shares_whatever_the_kernels(tmp_path_factory, given, gap, grid, threads, registers):
-    launch = {"grid_x": grid, "grid_y": 1, "grid_z": 1, "block_x": threads, "block_y": 1, "block_z": 1, "registers": registers}
+    launch = {
+        "grid_x": grid,
+        "grid_y": 1,
+        "grid_z": 1,
+        "block_x": threads,
+        "block_y": 1,
+        "block_z": 1,
+        "registers": registers,
+    }
     run = run_of(tmp_path_factory.mktemp("run"), *given, gap=gap, **launch)
     assert all(0 <= share <= 1 for share in shares(run).values())

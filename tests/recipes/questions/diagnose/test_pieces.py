@@ -17,7 +17,10 @@ def answers(recorded, folder):
     """What is said of a recorded run, made anew."""
     shutil.copytree(recorded, folder, ignore=shutil.ignore_patterns("align", "operations", "findings"))
     run = alltrace.open(str(folder))
-    return [(answer.to_arrow().to_pylist(), answer.notes) for answer in map(run.recipe, ("diagnose", "critical-path", "steps"))]
+    return [
+        (answer.to_arrow().to_pylist(), answer.notes)
+        for answer in map(run.recipe, ("diagnose", "critical-path", "steps"))
+    ]
 
 
 @pytest.mark.parametrize("name", ["host-bound", "experts"])

@@ -52,7 +52,10 @@ PER_STEP = ("exposed-communication", "serialized-communication")
 )
 def test_the_first_finding_names_the_fault_its_culprits_and_its_loss(tmp_path, layout, fault, basis, share):
     values = {"expert_parallel": 4} if layout == "experts" else {}
-    if (layout, fault) == ("tensor-data", "serialized-communication"):  # smaller gradients are through before anything queues
+    if (layout, fault) == (
+        "tensor-data",
+        "serialized-communication",
+    ):  # smaller gradients are through before anything queues
         values = {"gradient_bytes": 1 << 30}
     answer, truth = diagnose(tmp_path, layout, fault, **values)
     # what the program is made of and needs at once is not a fault, and may cost more than one

@@ -51,7 +51,9 @@ def test_claims_are_exclusive(found):
     assert sum(r.claim_ns for r in rows) <= SPAN_NS
     for row in rows:
         assert 0 <= row.claim_ns <= max(min(row.finding.loss.estimate_ns, row.finding.loss.bound_ns), 0)
-        held = row.claim_ns == 0 and min(row.finding.loss.estimate_ns, row.finding.loss.bound_ns) > 0  # by other findings
+        held = (
+            row.claim_ns == 0 and min(row.finding.loss.estimate_ns, row.finding.loss.bound_ns) > 0
+        )  # by other findings
         stated = row.finding.loss.unknown is None and not held
         assert (row.lost_ns, row.share) == ((row.claim_ns, row.claim_ns / SPAN_NS) if stated else (None, None))
         assert (row.note is None) == stated
@@ -75,7 +77,9 @@ def test_what_is_needed_at_once_is_high_only_before_something_that_is(needed, ot
     assert rows[0].claim_ns == max(needed, other)
 
 
-@pytest.mark.parametrize(("least", "severity"), [(0, "low"), (299, "low"), (300, "medium"), (1_000, "high"), (9_000, "high")])
+@pytest.mark.parametrize(
+    ("least", "severity"), [(0, "low"), (299, "low"), (300, "medium"), (1_000, "high"), (9_000, "high")]
+)
 def test_a_loss_that_is_not_known_is_as_grave_as_what_is_sure_of_it(least, severity):
     loss = Loss(5_000, "ceiling", ("sync",), 5_000, 5_000, "not known", least)
     (row,) = ranked([Finding("sync", loss, (0,), "", "")], SPAN_NS)
@@ -108,7 +112,14 @@ def exposed(hideable, needed):
     """The two parts of what a program communicates while devices wait."""
     return [
         one(hideable, ("communication",), hideable + needed, hideable + needed, "exposed-communication"),
-        one(needed, ("communication",), hideable + needed, hideable + needed, "exposed-communication", needed_at_once=True),
+        one(
+            needed,
+            ("communication",),
+            hideable + needed,
+            hideable + needed,
+            "exposed-communication",
+            needed_at_once=True,
+        ),
     ]
 
 
@@ -119,9 +130,21 @@ def exposed(hideable, needed):
         (600, 680, 1_360, ["other", "exposed", "exposed"], ["high", "medium", "medium"]),
         (200, 180, 350, ["exposed", "exposed", "other"], ["medium", "medium", "medium"]),
         (100, 1_400, 1_350, ["exposed", "exposed", "other"], ["high", "high", "high"]),
-        (100, 1_400, 1_360, ["other", "exposed", "exposed"], ["high", "high", "high"]),  # a fault costs as much as the design
+        (
+            100,
+            1_400,
+            1_360,
+            ["other", "exposed", "exposed"],
+            ["high", "high", "high"],
+        ),  # a fault costs as much as the design
         (1_400, 100, 1_485, ["exposed", "exposed", "other"], ["high", "high", "high"]),
-        (1_340, 680, 200, ["exposed", "exposed", "other"], ["high", "medium", "low"]),  # no fault, and nothing costs less
+        (
+            1_340,
+            680,
+            200,
+            ["exposed", "exposed", "other"],
+            ["high", "medium", "low"],
+        ),  # no fault, and nothing costs less
         (1_340, 10, 1_345, ["other", "exposed"], ["high", "high"]),  # what is not reported does not count
     ],
 )
@@ -145,7 +168,9 @@ def runs(draw):
             host += took + draw(st.integers(0, 2_000_000))
             at += draw(st.integers(0, 1_000_000))
             made = draw(st.sampled_from([kernel, collective]))
-            kernels.append(made(at, at + draw(st.integers(1, 500_000)), correlation=number, stream=draw(st.sampled_from([7, 20]))))
+            kernels.append(
+                made(at, at + draw(st.integers(1, 500_000)), correlation=number, stream=draw(st.sampled_from([7, 20])))
+            )
         ranks[rank] = {"kernels": kernels, "api": calls}
     return ranks
 
@@ -251,7 +276,9 @@ def test_of_doubtful_findings_the_one_that_may_cost_most_comes_first(sure, order
     ],
 )
 def test_a_loss_in_other_steps_takes_nothing_away(steps, claimed):
-    first, second = (Finding("straggler", Loss(n, "replay", ("compute",), 100, 100), (r,), "", "") for n, r in ((90, 0), (60, 1)))
+    first, second = (
+        Finding("straggler", Loss(n, "replay", ("compute",), 100, 100), (r,), "", "") for n, r in ((90, 0), (60, 1))
+    )
     first = replace(first, loss=replace(first.loss, steps=(np.array([0.0, 100.0]), np.array([0.0, 1.0]))))
     second = replace(second, loss=replace(second.loss, steps=None if steps is None else tuple(map(np.array, steps))))
     assert [r.claim_ns for r in ranked([first, second], SPAN_NS)] == claimed

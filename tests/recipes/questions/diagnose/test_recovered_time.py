@@ -17,7 +17,10 @@ from alltrace.replay.rank_graph import rank_graph
 
 MEMBER = pa.schema(
     [
-        *((c, pa.int64()) for c in ("instance", "communicator", "rank", "row", "error_ns", "awaited_rank", "last_rank")),
+        *(
+            (c, pa.int64())
+            for c in ("instance", "communicator", "rank", "row", "error_ns", "awaited_rank", "last_rank")
+        ),
         ("synchronising", pa.bool_()),
     ],
 )
@@ -28,7 +31,9 @@ def recovery_of(ranks, members):
     rows = {r.rank: np.array([m["row"] for m in members if m["rank"] == r.rank], np.int64) for r in ranks}
     given = {r.rank: Contribution(None, rank_graph(r, rows[r.rank])) for r in ranks}
     table = pa.Table.from_pylist(sorted(members, key=lambda m: (m["instance"], m["rank"])), MEMBER)
-    return RecoveredTime(join([g.graph for g in given.values()], table), given, table, None, lambda replay: peers_of(replay, table))
+    return RecoveredTime(
+        join([g.graph for g in given.values()], table), given, table, None, lambda replay: peers_of(replay, table)
+    )
 
 
 @pytest.mark.parametrize(("transfer", "saved"), [(20_000, 4 * (20_000 + GAP_NS)), (250_000, 4 * (100_000 + GAP_NS))])
@@ -64,16 +69,32 @@ def queued(long_ns, short_ns, compute_ns):
         ]
         for number, (stream, name, start, end) in enumerate(work):
             at, common = 500 * (2 * number + 1), {"correlation": number + 1, "device": 0}
-            rank.rows["api"].append({"start": at, "end": at + 400, "correlation": number + 1, "name": "cudaLaunchKernel_v7000"})
+            rank.rows["api"].append(
+                {"start": at, "end": at + 400, "correlation": number + 1, "name": "cudaLaunchKernel_v7000"}
+            )
             if number == 3:
-                told = {"start": at - 400, "end": at - 100, "stream": COMPUTE_STREAM, "kind": "stream-wait", "correlation": 90}
+                told = {
+                    "start": at - 400,
+                    "end": at - 100,
+                    "stream": COMPUTE_STREAM,
+                    "kind": "stream-wait",
+                    "correlation": 90,
+                }
                 rank.rows["syncs"].append({"device": 0} | told)
             kind = "collective" if stream == TALK_STREAM else "compute"
-            rank.rows["kernels"].append(common | {"start": start, "end": end, "stream": stream, "kind": kind, "name": name})
+            rank.rows["kernels"].append(
+                common | {"start": start, "end": end, "stream": stream, "kind": kind, "name": name}
+            )
             if stream == TALK_STREAM:
                 instance = len(rank.rows["collectives"])
                 rank.rows["collectives"].append({"start": start, "end": end, "stream": stream, "device": 0})
-                found = {"instance": instance, "communicator": instance, "rank": r, "row": instance, "synchronising": True}
+                found = {
+                    "instance": instance,
+                    "communicator": instance,
+                    "rank": r,
+                    "row": instance,
+                    "synchronising": True,
+                }
                 members.append(found)
         ranks.append(rank)
     return ranks, members

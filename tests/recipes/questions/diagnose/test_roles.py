@@ -28,12 +28,18 @@ def program(folder, factor, *, roles=ROLES, works=None, hosts=None):
             count = 20 if works is None else works(rank, step)
             for n in range(count):
                 took = round(length * factor(rank, step) * ahead[step].uniform(0.999, 1.001))
-                kernels.append(kernel(at, at + took, correlation=number + n, grid_x=64, grid_y=1, grid_z=1, block_x=128))
-                api.append({"start": start + n, "end": start + n + 1, "name": "cudaLaunchKernel", "correlation": number + n})
+                kernels.append(
+                    kernel(at, at + took, correlation=number + n, grid_x=64, grid_y=1, grid_z=1, block_x=128)
+                )
+                api.append(
+                    {"start": start + n, "end": start + n + 1, "name": "cudaLaunchKernel", "correlation": number + n}
+                )
                 at += took
             end = start + 40 * MS
             kernels.append(collective(at, end, correlation=number + 999))
-            api.append({"start": start + 900, "end": start + 901, "name": "cudaLaunchKernel", "correlation": number + 999})
+            api.append(
+                {"start": start + 900, "end": start + 901, "name": "cudaLaunchKernel", "correlation": number + 999}
+            )
             ranges.append({"start": start, "end": end, "name": f"step {step}", "kind": "pushpop"})
             at = end
         rows[rank] = {"kernels": kernels, "ranges": ranges, "api": api}

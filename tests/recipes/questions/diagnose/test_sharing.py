@@ -69,7 +69,10 @@ def test_the_card_says_what_was_measured(tmp_path):
     (card,) = (c for c in found.cards if c.kind == "shared-device")
     launches = answer.to_pylist()[0]["evidence"]["interrupted_launches"]
     assert f"{launches:.0f} launches of" in card.evidence
-    assert "different kernels took 2.50 ms, or a multiple of that, longer than the same launch usually does" in card.evidence
+    assert (
+        "different kernels took 2.50 ms, or a multiple of that, longer than the same launch usually does"
+        in card.evidence
+    )
     assert card.proof.recipe == "kernels"
 
 
@@ -97,5 +100,7 @@ def test_who_shares_a_device_is_noted():
     assert notes(SimpleNamespace(ranks=slices)) == [
         "rank 1-2: its device is a slice (MIG), which shares the link to the host with others"
     ]
-    several = notes(SimpleNamespace(ranks=[rank(0, device("GPU-1", "H200"), pids=(1, 2)), rank(1, device("GPU-2"), pids=(3,))]))
+    several = notes(
+        SimpleNamespace(ranks=[rank(0, device("GPU-1", "H200"), pids=(1, 2)), rank(1, device("GPU-2"), pids=(3,))])
+    )
     assert [note.partition(":")[0] for note in several] == ["rank 0"]

@@ -31,7 +31,8 @@ def of_rows(rows, hosts=None, sizes=(2, 2, 2), found_by="structure"):
         certain=np.ones(len(rows), bool),
     )
     groups = [
-        SimpleNamespace(number=n, size=s, ranks=tuple(range(10 * n, 10 * n + s)), found_by=found_by) for n, s in enumerate(sizes)
+        SimpleNamespace(number=n, size=s, ranks=tuple(range(10 * n, 10 * n + s)), found_by=found_by)
+        for n, s in enumerate(sizes)
     ]
     all_ranks = SimpleNamespace(alignment=SimpleNamespace(groups=groups), hosts=hosts or {})
     return all_ranks, members, np.arange(len(rows))
@@ -82,7 +83,11 @@ def test_other_operations_and_sizes_are_no_measure():
 
 def test_gathers_and_reductions_go_around_the_same_ring():
     # of two ranks, an all-gather of 4 MiB a rank moves 4 MiB, and so does an all-reduce of 4 MiB
-    rows = [(0, "AllGather", 4 * MIB, 1_000_000), (1, "ReduceScatter", 4 * MIB, 250_000), (2, "AllReduce", 4 * MIB, 250_000)]
+    rows = [
+        (0, "AllGather", 4 * MIB, 1_000_000),
+        (1, "ReduceScatter", 4 * MIB, 250_000),
+        (2, "AllReduce", 4 * MIB, 250_000),
+    ]
     assert compared([row for row in rows for _ in range(3)])[0].ratio == pytest.approx(4)
 
 
@@ -118,7 +123,9 @@ def test_few_or_uncertain_operations_say_nothing():
 def _alike(sizes, transfers, counts):
     """Operations of two communicators with these bytes, times and numbers; and the first row of each."""
     rows = [
-        (n, size, took) for n, (size, took, count) in enumerate(zip(sizes, transfers, counts, strict=True)) for _ in range(count)
+        (n, size, took)
+        for n, (size, took, count) in enumerate(zip(sizes, transfers, counts, strict=True))
+        for _ in range(count)
     ]
     group, size, took = (np.array(column) for column in zip(*rows, strict=True))
     members = SimpleNamespace(communicator=group, op=np.full(len(rows), "SendRecv", object), size=size, transfer=took)
@@ -170,7 +177,9 @@ def test_the_latency_of_a_few_bytes_is_no_slow_link_beside_one_that_costs():
 def test_a_small_difference_is_enough_where_peers_are_even():
     even = [(n, "AllReduce", 4 * MIB, 350_000 if n == 1 else 250_000 + n) for n in range(4) for _ in range(3)]
     assert compared(even, sizes=(2, 2, 2, 2))[1].ratio == pytest.approx(1.4, rel=1e-3)
-    uneven = [(n, "AllReduce", 4 * MIB, 350_000 if n == 1 else 250_000 * (1 + n / 10)) for n in range(4) for _ in range(3)]
+    uneven = [
+        (n, "AllReduce", 4 * MIB, 350_000 if n == 1 else 250_000 * (1 + n / 10)) for n in range(4) for _ in range(3)
+    ]
     assert compared(uneven, sizes=(2, 2, 2, 2)) == {}
     assert compared(even[:9], sizes=(2, 2, 2)) == {}
 

@@ -90,7 +90,9 @@ def test_of_nested_operators_the_outermost_with_known_work_counts_once(tmp_path)
     inner = json.dumps({"Input Dims": [[8192, 8192]] * 2, "Input type": [HALF] * 2})
     ranges = [operator("aten::matmul", 90, 200, payload=inner), operator("aten::mm", 100, 150, payload=inner)]
     kernels = launched([("gemm", 1, 10_000, 10_000 + int(5 * SQUARE_NS))])
-    run = make_run(tmp_path / "nested", {0: {"ranges": ranges, "api": [call(110, 120, 1)], "kernels": kernels, "devices": [H200]}})
+    run = make_run(
+        tmp_path / "nested", {0: {"ranges": ranges, "api": [call(110, 120, 1)], "kernels": kernels, "devices": [H200]}}
+    )
     (row,) = slow(run)
     assert row["where"].startswith("aten::matmul ")
     assert row["evidence"]["calls"] == 1

@@ -92,7 +92,9 @@ def test_a_clock_that_is_low_at_times_stretches_kernels_in_proportion(tmp_path):
 
 def test_kernels_that_vary_at_random_are_none(tmp_path):
     draw = random.Random(5)
-    assert shared(run_of(tmp_path, ALONE, lambda _s, _p, usual: int(usual * draw.lognormvariate(0, 1.5)), steps=30)) == []
+    assert (
+        shared(run_of(tmp_path, ALONE, lambda _s, _p, usual: int(usual * draw.lognormvariate(0, 1.5)), steps=30)) == []
+    )
 
 
 def test_kernels_that_all_take_as_long_may_have_two_shapes_alike(tmp_path):
@@ -101,7 +103,12 @@ def test_kernels_that_all_take_as_long_may_have_two_shapes_alike(tmp_path):
 
 
 def test_the_first_launch_of_each_kernel_may_be_long(tmp_path):
-    assert shared(run_of(tmp_path, ALONE, lambda step, place, usual: usual + OTHERS_NS * (step == 0 and place < len(NAMES)))) == []
+    assert (
+        shared(
+            run_of(tmp_path, ALONE, lambda step, place, usual: usual + OTHERS_NS * (step == 0 and place < len(NAMES)))
+        )
+        == []
+    )
 
 
 @pytest.mark.parametrize(("steps", "found"), [(3, 1), (2, 0)])
@@ -143,7 +150,9 @@ def test_what_was_seen_is_counted():
     assert found is not None
     assert (found.slice_ns, found.launches, found.kernels) == (OTHERS_NS, 30, 5)
     assert found.beyond_ns.sum() == 30 * OTHERS_NS
-    assert found.beyond_ns.sum(axis=1).tolist() == [5 * OTHERS_NS * sum(n // 4 == step for n in SOME) for step in range(10)]
+    assert found.beyond_ns.sum(axis=1).tolist() == [
+        5 * OTHERS_NS * sum(n // 4 == step for n in SOME) for step in range(10)
+    ]
 
 
 def test_launches_beside_other_kernels_of_the_rank_are_no_evidence():

@@ -76,7 +76,9 @@ def test_losses_are_withheld_where_no_kernel_shows_what_was_traced(straggler, tm
     target = shutil.copytree(straggler[1], tmp_path / "traced")
     with closing(sqlite3.connect(target / "straggler_rank2.sqlite")) as database:
         nccl = "CUPTI_ACTIVITY_KIND_KERNEL WHERE shortName IN (SELECT id FROM StringIds WHERE value LIKE 'ncclDev%')"
-        database.execute(f"DELETE FROM CUPTI_ACTIVITY_KIND_RUNTIME WHERE correlationId IN (SELECT correlationId FROM {nccl})")
+        database.execute(
+            f"DELETE FROM CUPTI_ACTIVITY_KIND_RUNTIME WHERE correlationId IN (SELECT correlationId FROM {nccl})"
+        )
         database.execute(f"DELETE FROM {nccl}")
         database.commit()
     run = open_run(target, cache_dir=tmp_path / "cache")

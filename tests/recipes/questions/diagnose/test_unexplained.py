@@ -80,14 +80,22 @@ def in_doubt(waited_ns, profiler="rocprofv3", doubt="it is unknown"):
     all_ranks.ranks, all_ranks.steps, all_ranks.hosts = np.arange(2), np.arange(2), {0: "a", 1: "b"}
     all_ranks.alignment = SimpleNamespace(run=SimpleNamespace(manifest=manifest))
     all_ranks.facts = dict.fromkeys(range(2))
-    all_ranks.__dict__ |= {"times": times, "lengths": np.full(2, 1_000.0), "span_ns": 2_000, "doubt": doubt, "_recovery": None}
+    all_ranks.__dict__ |= {
+        "times": times,
+        "lengths": np.full(2, 1_000.0),
+        "span_ns": 2_000,
+        "doubt": doubt,
+        "_recovery": None,
+    }
     all_ranks.__dict__["clocks_unknown"] = True
     all_ranks.__dict__ |= {"own": 1_000.0 - times[:, :, CLASSES.index("communication")], "lone": [None, None]}
     return all_ranks
 
 
 def stall(lost_ns):
-    return ranked([Finding("data-stall", Loss(lost_ns, "ceiling", ("data",), lost_ns, lost_ns), (0, 1), "data", "")], 2_000)
+    return ranked(
+        [Finding("data-stall", Loss(lost_ns, "ceiling", ("data",), lost_ns, lost_ns), (0, 1), "data", "")], 2_000
+    )
 
 
 @pytest.mark.parametrize(
@@ -118,7 +126,9 @@ def test_a_small_finding_is_not_first_where_it_is_unknown_who_waits_for_whom(wai
 
 def test_what_is_judged_is_not_unexplained_and_the_record_that_is_missing_is_named():
     assert unexplained.unjudged(in_doubt(200, doubt=None), stall(50)) == []
-    (amd,), (pytorch,) = (unexplained.unjudged(in_doubt(200, name), ()) for name in ("rocprofv3", "PyTorch profiler 2.1"))
+    (amd,), (pytorch,) = (
+        unexplained.unjudged(in_doubt(200, name), ()) for name in ("rocprofv3", "PyTorch profiler 2.1")
+    )
     said = "Record which ranks communicate, which tells for whom devices wait: import the job's NCCL logs with --nccl-log for it"
     assert (amd.advice, pytorch.advice) == (f"{said}.", f"{said}, or traces of a newer PyTorch.")
 

@@ -72,7 +72,9 @@ def run_of(
             def call(rank: int = rank, rows: Mapping[str, list[dict[str, Any]]] = rows, host: int = host) -> int:
                 number = len(rows["api"])
                 start = host + number % 100 * 100
-                rows["api"].append({"start": start, "end": start + 90, "name": "cudaLaunchKernel", "correlation": number})
+                rows["api"].append(
+                    {"start": start, "end": start + 90, "name": "cudaLaunchKernel", "correlation": number}
+                )
                 return number
 
             for place, (name, usual) in enumerate(KERNELS):
@@ -86,7 +88,9 @@ def run_of(
         for rank, at in arrivals.items() if len(devices) > 1 else ():
             number = len(made[rank]["api"])
             start = host + 30 * US
-            made[rank]["api"].append({"start": start, "end": start + 90, "name": "cudaLaunchKernel", "correlation": number})
+            made[rank]["api"].append(
+                {"start": start, "end": start + 90, "name": "cudaLaunchKernel", "correlation": number}
+            )
             made[rank]["kernels"].append(collective(at, begin, correlation=number))
     return make_run(folder, {r: {**rows, **(tables or {}).get(r, {})} for r, rows in made.items()})
 

@@ -110,7 +110,9 @@ class _Text:
         self._data = np.empty(0, np.uint8)
         self._ascii = True
 
-    def take(self, buffer: NDArray[np.uint8], at: NDArray[np.int64], size: NDArray[np.int64], count: int, row: int) -> None:
+    def take(
+        self, buffer: NDArray[np.uint8], at: NDArray[np.int64], size: NDArray[np.int64], count: int, row: int
+    ) -> None:
         more = int(size[:count].sum())
         if self.used + more > len(self._data):
             grown = np.empty(max(self.used + more, min(2 * len(self._data), _MOST_TEXT)), np.uint8)

@@ -23,7 +23,9 @@ class Access(NamedTuple):
 
     path: Path  # the file that the user named, for messages
     file: Path  # the file to open: the same, or a copy
-    immutable: bool  # whether SQLite may assume that the file does not change, so that it needs no locks and no further files
+    immutable: (
+        bool  # whether SQLite may assume that the file does not change, so that it needs no locks and no further files
+    )
     journal: bool  # whether there is a rollback journal next to it, so that only SQLite may read the pages
     scratch: Path | None = None  # the folder of the copy, to be removed in the end
 
@@ -91,7 +93,9 @@ def _try_connect(access: Access, *, immutable: bool) -> sqlite3.Connection:
         opened.text_factory = bytes
         for pragma in ("trusted_schema=OFF", "cell_size_check=ON", "query_only=ON", "mmap_size=0"):
             opened.execute(f"PRAGMA {pragma}")
-        opened.execute("SELECT count(*) FROM sqlite_master").fetchone()  # takes the lock, finds a journal, reads the schema
+        opened.execute(
+            "SELECT count(*) FROM sqlite_master"
+        ).fetchone()  # takes the lock, finds a journal, reads the schema
     except sqlite3.Error:
         opened.close()
         raise
@@ -123,15 +127,23 @@ def _translated(error: Exception, access: Access, what: str | None) -> InputErro
     where = f"{what}: " if what else ""
     if "locked" in text:
         return InputError(
-            access.path, found="is locked by a program that is writing it", advice="wait until the export has ended, then try again"
+            access.path,
+            found="is locked by a program that is writing it",
+            advice="wait until the export has ended, then try again",
         )
     if access.journal and ("readonly" in text or "unable to open" in text or "disk I/O" in text):
         return unfinished(access.path)
     if "interrupted" in text:
-        return InputError(access.path, found=f"{where}did not respond for {_STALL_S:.0f} s", advice="leave this table out")
+        return InputError(
+            access.path, found=f"{where}did not respond for {_STALL_S:.0f} s", advice="leave this table out"
+        )
     if "unable to open" in text:
-        return InputError(access.path, found=f"{where}SQLite cannot open it ({text})", advice="check the path and permissions")
-    return InputError(access.path, found=f"{where}SQLite cannot read it ({text})", expected="a sound database", advice=COPY)
+        return InputError(
+            access.path, found=f"{where}SQLite cannot open it ({text})", advice="check the path and permissions"
+        )
+    return InputError(
+        access.path, found=f"{where}SQLite cannot read it ({text})", expected="a sound database", advice=COPY
+    )
 
 
 def _size(path: Path) -> int | None:

@@ -55,15 +55,23 @@ def read_header(path: str | PathLike[str], descriptor: int) -> Header:
     try:
         head, size = os.pread(descriptor, HEADER_BYTES, 0), os.fstat(descriptor).st_size
     except OSError as error:
-        raise InputError(path, found=f"cannot be read ({error_text(error)})", advice="check the disk it is on") from None
+        raise InputError(
+            path, found=f"cannot be read ({error_text(error)})", advice="check the disk it is on"
+        ) from None
     if size == 0:
         raise InputError(path, found="is empty (0 bytes)", expected=EXPECTED, advice=f"the export failed; {AGAIN}")
     if not head.startswith(MAGIC[: len(head)]):
         if not any(head):
-            raise InputError(path, found="starts with zeros: it was not written completely", expected=EXPECTED, advice=AGAIN)
-        raise InputError(path, found="is not an SQLite database", expected=EXPECTED, advice="name a .sqlite file, or " + AGAIN)
+            raise InputError(
+                path, found="starts with zeros: it was not written completely", expected=EXPECTED, advice=AGAIN
+            )
+        raise InputError(
+            path, found="is not an SQLite database", expected=EXPECTED, advice="name a .sqlite file, or " + AGAIN
+        )
     if size < HEADER_BYTES:
-        raise InputError(path, found=f"is cut short: it has {size} bytes", expected="a complete SQLite database", advice=COPY)
+        raise InputError(
+            path, found=f"is cut short: it has {size} bytes", expected="a complete SQLite database", advice=COPY
+        )
     page_size = _big(head, 16, 2)
     page_size = 65536 if page_size == 1 else page_size
     reserved = head[20]
@@ -84,7 +92,9 @@ def read_header(path: str | PathLike[str], descriptor: int) -> Header:
             )
         page_count = stated
     if page_count < 1:
-        raise InputError(path, found=f"is cut short: it has {size} bytes", expected="a complete SQLite database", advice=COPY)
+        raise InputError(
+            path, found=f"is cut short: it has {size} bytes", expected="a complete SQLite database", advice=COPY
+        )
     return Header(
         page_size=page_size,
         usable=page_size - reserved,

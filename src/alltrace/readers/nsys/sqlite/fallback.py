@@ -52,7 +52,9 @@ def fallback_batches(
             watch.progress()
             delivered += len(some)
             if limit is not None and delivered > limit:
-                raise InputError(access.path, found=f"table {table.name!r} is corrupt: it has more rows than the file has room for")
+                raise InputError(
+                    access.path, found=f"table {table.name!r} is corrupt: it has more rows than the file has room for"
+                )
             rows += some
             more = sum(len(value) for row in some for value in row if isinstance(value, bytes))
             size += more
@@ -87,10 +89,14 @@ def _batch(path: Path, table: str, types: Mapping[str, pa.DataType], rows: list[
     arrays = []
     for (name, wanted), values in zip(types.items(), zip(*rows, strict=True), strict=True):
         try:
-            arrays.append(_array(wanted, list(values) if wanted != pa.int64() or name not in _TIMES else _as_times(values)))
+            arrays.append(
+                _array(wanted, list(values) if wanted != pa.int64() or name not in _TIMES else _as_times(values))
+            )
         except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, ValueError, TypeError):
             problem = f"table {table!r}, column {name!r} holds {_misfit(wanted, values)}"
-            raise InputError(path, found=problem, expected=f"values that fit {wanted}", advice="leave this column out") from None
+            raise InputError(
+                path, found=problem, expected=f"values that fit {wanted}", advice="leave this column out"
+            ) from None
     return pa.RecordBatch.from_arrays(arrays, names=list(types))
 
 
@@ -106,7 +112,10 @@ def _array(wanted: pa.DataType, values: list[Any]) -> pa.Array:
 
 def _as_times(values: tuple[Any, ...]) -> list[Any]:
     """The times; of rows with something else one that cannot be true, so that the import sets them aside."""
-    times = [value if value is None or (isinstance(value, (int, float)) and value == value // 1) else _NO_TIME for value in values]
+    times = [
+        value if value is None or (isinstance(value, (int, float)) and value == value // 1) else _NO_TIME
+        for value in values
+    ]
     return times if times.count(_NO_TIME) <= max(_FEW, len(values) // _FEW_SHARE) else list(values)
 
 

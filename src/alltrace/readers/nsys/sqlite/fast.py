@@ -67,7 +67,17 @@ class Scan:
         done = 0
         for pages, buffer in tree.chunks(leaves, at_once):
             count = core.cells(
-                buffer, len(pages), header.page_size, header.usable, alone, bounds[done:], start, size, rowid, overflow, info
+                buffer,
+                len(pages),
+                header.page_size,
+                header.usable,
+                alone,
+                bounds[done:],
+                start,
+                size,
+                rowid,
+                overflow,
+                info,
             )
             if count < 0:
                 raise tree.corrupt_page(pages)

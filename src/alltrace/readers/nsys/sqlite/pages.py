@@ -170,7 +170,9 @@ class TreePages:
         """The error that a loop reported in `info`, for one of `pages`."""
         return self.corrupt(f"page {pages[self.info[1]]} {PROBLEMS[int(self.info[0])]}")
 
-    def _below(self, level: NDArray[np.uint32], most: NDArray[np.int64]) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+    def _below(
+        self, level: NDArray[np.uint32], most: NDArray[np.int64]
+    ) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
         header = self.header
         room = min(self.chunk_pages, len(level)) * ((header.usable - 12) // 2 + 1)
         out, out_most = np.empty(room, np.uint32), np.empty(room, np.int64)

@@ -191,7 +191,9 @@ class SqliteSource:
                 reason, after = "a value is not of the declared type, or is left to a default", scan.last_rowid
                 self._warnings[table.name] = f"Table {printable(table.name)} {_NOT_ALL_CHECKED}."
             if self._engine == "fast":
-                raise InputError(self.path, found=f"table {table.name!r} needs sqlite3: {reason}", advice="use engine 'auto'")
+                raise InputError(
+                    self.path, found=f"table {table.name!r} needs sqlite3: {reason}", advice="use engine 'auto'"
+                )
             from alltrace.readers.nsys.sqlite.fallback import fallback_batches
 
             yield from fallback_batches(self._access, self._header, table, columns, batch_rows, after)

@@ -43,7 +43,9 @@ def read_schema(access: Access) -> dict[str, Table]:
     """All tables and views but SQLite's own and names that are not UTF-8. Raises `InputError`: it cannot be read."""
     tables: dict[str, Table] = {}
     with connection(access) as opened:
-        rows = opened.execute("SELECT type, name, rootpage, sql FROM sqlite_master WHERE type IN ('table', 'view')").fetchall()
+        rows = opened.execute(
+            "SELECT type, name, rootpage, sql FROM sqlite_master WHERE type IN ('table', 'view')"
+        ).fetchall()
         for kind, raw, root, statement in rows:
             name = _text(raw)
             if name is None or name.lower().startswith("sqlite_"):
@@ -115,7 +117,9 @@ def _table(opened: sqlite3.Connection, name: str, root: int) -> Table | None:
         name=name,
         root=root,
         columns=columns,
-        rowid=next((word for word in _ROWID_NAMES if word not in names and root and _is_column(opened, name, word)), None),
+        rowid=next(
+            (word for word in _ROWID_NAMES if word not in names and root and _is_column(opened, name, word)), None
+        ),
         plain=not any(row[5] for row in rows),  # generated columns are not, or not all, in the record
         fields=len(rows),
     )

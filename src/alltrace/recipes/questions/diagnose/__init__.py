@@ -63,12 +63,16 @@ _WORK = ("start", "end", "process", "device", "stream", "correlation")
 
 COLUMNS: col.Columns = (
     col.text("kind", "kind of the finding"),
-    col.text("severity", f"high from {100 * HIGH_SHARE:.0f} % of the time, medium from {100 * MEDIUM_SHARE:.0f} %, else low"),
+    col.text(
+        "severity", f"high from {100 * HIGH_SHARE:.0f} % of the time, medium from {100 * MEDIUM_SHARE:.0f} %, else low"
+    ),
     col.ns("lost_ns", "aligned wall time that the job would save over the judged steps; null if unknown"),
     col.ns("lost_ns_per_step", "the same per judged step; null without steps"),
     col.real("lost_share", "lost_ns of the analyzed time, 0 to 1; all rows together at most 1", decimals=4),
     col.real(
-        "opportunity_share", "for an opportunity: the largest share of the analyzed time that a change can save, 0 to 1", decimals=4
+        "opportunity_share",
+        "for an opportunity: the largest share of the analyzed time that a change can save, 0 to 1",
+        decimals=4,
     ),
     col.Column("ranks", "ranks", None, "the culprits"),
     col.DEVICES,
@@ -81,14 +85,16 @@ COLUMNS: col.Columns = (
     col.text("loss_note", "why the loss is null, or what it does not include; else null"),
     col.texts("classes", "the classes of time that make up the loss"),
     col.numbers(
-        "shown_steps", "of a change in time the judged steps, the first of each group if there are more than 60; else null"
+        "shown_steps",
+        "of a change in time the judged steps, the first of each group if there are more than 60; else null",
     ),
     col.numbers(
         "step_times_ns",
         "what the culprits take by themselves in each, or all ranks together if all are culprits; the longest of a group",
     ),
     col.flag(
-        "needed_at_once", "whether it concerns transfers that the next kernel needs, which is the program's design and not a fault"
+        "needed_at_once",
+        "whether it concerns transfers that the next kernel needs, which is the program's design and not a fault",
     ),
 )
 
@@ -131,7 +137,17 @@ def _map(rank: Rank, _options: Options) -> Any:
     from alltrace.recipes.questions.diagnose.time_slices import TimeSlices
 
     machine = (MachineState, GpuState, HostState, CpuPlaces, NetworkState, Adapter)
-    classes = (Contribution, RankFacts, KernelWork, TimeSlices, Potential, SlowOperator, HostTime, LoneOperations, *machine)
+    classes = (
+        Contribution,
+        RankFacts,
+        KernelWork,
+        TimeSlices,
+        Potential,
+        SlowOperator,
+        HostTime,
+        LoneOperations,
+        *machine,
+    )
     found = kept_once(rank, "contribution", classes, _contribution)
     return found if found.facts is None else replace(found, graph=graph_of(rank))
 
@@ -149,7 +165,11 @@ def _merge(parts: Sequence[Part], run: RunFacts, _options: Options) -> Answer:
 
     given = {p.rank: p.table for p in compared(parts, run) if p.table.facts is not None}
     if not given:
-        return Answer(_schema().empty_table(), COLUMNS, ("nothing ran on any device, so nothing could be judged",) if parts else ())
+        return Answer(
+            _schema().empty_table(),
+            COLUMNS,
+            ("nothing ran on any device, so nothing could be judged",) if parts else (),
+        )
     hosts = {r.rank: r.host for r in run.ranks}
     roles = {r.rank: run.manifest.role_of(r) for r in run.ranks}
     joined, peers = partial(replay_of, run=run), partial(peers_in, run=run)
@@ -182,7 +202,9 @@ def _merge(parts: Sequence[Part], run: RunFacts, _options: Options) -> Answer:
     return Answer(col.table_of(rows, COLUMNS, _schema()), COLUMNS, tuple(notes))
 
 
-def _by_severity(rows: Sequence[dict[str, Any]], claims: Sequence[Ranked], all_ranks: AllRankFacts) -> list[dict[str, Any]]:
+def _by_severity(
+    rows: Sequence[dict[str, Any]], claims: Sequence[Ranked], all_ranks: AllRankFacts
+) -> list[dict[str, Any]]:
     """The rows in the order of severities: `low` for doubtful findings, and not `high` where few steps or parts show it.
 
     So what is withheld comes before what costs less, if both are doubtful.
@@ -191,7 +213,9 @@ def _by_severity(rows: Sequence[dict[str, Any]], claims: Sequence[Ranked], all_r
     for row in rows:
         if row["confidence"] < DOUBTFUL:
             row["severity"] = "low"
-        elif row["severity"] == "high" and (few or _once(row) or (row["evidence"].get("parts_affected") or PARTS) < FEWEST_PARTS):
+        elif row["severity"] == "high" and (
+            few or _once(row) or (row["evidence"].get("parts_affected") or PARTS) < FEWEST_PARTS
+        ):
             row["severity"] = "medium"
     order = sorted(range(len(rows)), key=lambda at: place_of(claims[at], rows[at]["severity"]))
     return [rows[at] for at in order]
@@ -199,7 +223,9 @@ def _by_severity(rows: Sequence[dict[str, Any]], claims: Sequence[Ranked], all_r
 
 def _once(row: Mapping[str, Any]) -> bool:
     """Whether most of what a cause takes is in one step of many: what happened once is not what the program does."""
-    stalled, longest, steps = (row["evidence"].get(name) or 0.0 for name in ("stalled_ns_per_step", "longest_step_ns", "steps"))
+    stalled, longest, steps = (
+        row["evidence"].get(name) or 0.0 for name in ("stalled_ns_per_step", "longest_step_ns", "steps")
+    )
     return bool(steps >= MANY_STEPS and longest > stalled * steps / 2)
 
 
@@ -245,7 +271,9 @@ def _row(
         "kind": finding.kind,
         "severity": ranked.severity,
         "lost_ns": lost,
-        "lost_ns_per_step": lost // max(len(all_ranks.steps), 1) if lost is not None and not all_ranks.whole_run else None,
+        "lost_ns_per_step": lost // max(len(all_ranks.steps), 1)
+        if lost is not None and not all_ranks.whole_run
+        else None,
         "lost_share": ranked.share,
         "opportunity_share": finding.opportunity,
         "ranks": list(finding.ranks),
@@ -277,7 +305,10 @@ def _common_evidence(finding: Finding, all_ranks: AllRankFacts) -> dict[str, flo
     found = {"replay_error": round(all_ranks.replay_error or 0.0, 4)} if finding.loss.basis == "replay" else {}
     if not finding.loss.classes:
         return found
-    covered, parts = round(all_ranks.covered_share(finding.ranks), 3), all_ranks.parts_with(finding.loss.classes[0], finding.ranks)
+    covered, parts = (
+        round(all_ranks.covered_share(finding.ranks), 3),
+        all_ranks.parts_with(finding.loss.classes[0], finding.ranks),
+    )
     found |= {"covered_share": covered} if covered < 1 else {}
     return found | ({"parts_affected": parts} if parts is not None and finding.loss.estimate_ns else {})
 

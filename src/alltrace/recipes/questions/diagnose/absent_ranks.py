@@ -167,7 +167,11 @@ def _usual_ns(moved: float, ranks: int, links: tuple[bool, str]) -> float:
 
 
 def _needed(
-    members: Members, mine: NDArray[np.intp], others: NDArray[np.intp], ranks: int, links: tuple[bool, str] = (False, "")
+    members: Members,
+    mine: NDArray[np.intp],
+    others: NDArray[np.intp],
+    ranks: int,
+    links: tuple[bool, str] = (False, ""),
 ) -> tuple[Int64, bool]:
     """What each operation of `mine` needs, ns, and whether `others` determine it for most."""
     needed = members.transfer[mine].copy()
@@ -243,7 +247,14 @@ def _of_unknown_loss(all_ranks: AllRankFacts, members: Members | None) -> list[F
         return []
     evidence = {"missing": len(missing), "waited_ns_per_step": float(np.round(waited[waiting].mean()))}
     advice = "Devices wait in operations that no report of another rank has; profile the ranks without a report too."
-    loss = Loss(0, "ceiling", ("communication",), 0, 0, "it is unknown how long these operations take with a rank that is on time")
+    loss = Loss(
+        0,
+        "ceiling",
+        ("communication",),
+        0,
+        0,
+        "it is unknown how long these operations take with a rank that is on time",
+    )
     return [Finding("missing-rank", loss, missing, "unmatched operations", advice, evidence, _DOUBTED, told=True)]
 
 
@@ -257,7 +268,9 @@ def _alone(all_ranks: AllRankFacts, members: Members) -> Floats:
     """
     groups = {g.number: g for g in _groups(all_ranks)}
     complete = {n: g.size for n, g in groups.items() if g.size == len(g.ranks)}
-    named = Counter(c for lone in all_ranks.lone if lone is not None for c in np.unique(lone.communicator).tolist() if c)
+    named = Counter(
+        c for lone in all_ranks.lone if lone is not None for c in np.unique(lone.communicator).tolist() if c
+    )
     names = {groups[n].name for n in complete}
     present = [c for c, ranks in named.items() if ranks > 1 or all_ranks.name(c) in names]
     whole = np.array([complete.get(n, 0) for n in members.communicator.tolist()])
@@ -274,7 +287,9 @@ def _alone(all_ranks: AllRankFacts, members: Members) -> Floats:
         for n, ident in enumerate(lone.op.tolist()):
             key = all_ranks.name(ident), int(lone.size[n]), int(lone.group_size[n])
             if key not in usual:
-                alike = (members.op == key[0]) & (members.size == key[1]) & (whole == key[2] if key[2] > 0 else whole > 0)
+                alike = (
+                    (members.op == key[0]) & (members.size == key[1]) & (whole == key[2] if key[2] > 0 else whole > 0)
+                )
                 even = key[0] not in _MESSAGES or _alike_everywhere(members.communicator[alike], took[alike])
                 usual[key] = float(np.median(took[alike])) if alike.any() and even else np.inf
             needed[n] = usual[key] * lone.count[n] if absent[n] else np.inf

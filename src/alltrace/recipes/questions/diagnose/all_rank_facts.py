@@ -108,8 +108,12 @@ class AllRankFacts:
         having = len(self.facts) - len(self.stepless)
         shared, every = steps[counts >= max(having / 2, 1)], steps[counts >= max(having, 1)]
         if len(every) and every[0] > shared[0]:
-            every = every[1:]  # a report that begins late begins when it did, however soon a replay reaches its first step
-        self.steps: Int64 = every if len(every) >= max(_ENOUGH_SHARED * len(shared), min(_FEWEST_SHARED, len(shared))) else shared
+            every = every[
+                1:
+            ]  # a report that begins late begins when it did, however soon a replay reaches its first step
+        self.steps: Int64 = (
+            every if len(every) >= max(_ENOUGH_SHARED * len(shared), min(_FEWEST_SHARED, len(shared))) else shared
+        )
         self.partly: tuple[int, ...] = tuple(shared[~np.isin(shared, self.steps)].tolist())
         """Steps that are left out because some ranks lack them."""
 
@@ -231,7 +235,9 @@ class AllRankFacts:
         own, bound = int(self.bounds_ns(classes, rows).sum()), int(bounds.sum())
         steps = (bounds, parts / parts.sum()) if parts.sum() > 0 else None
         if ceiling_ns is None:
-            ceiling_ns = int(np.maximum(self.own.max(axis=0) - (self.own - lost).max(axis=0), 0).sum()) if lost.size else 0
+            ceiling_ns = (
+                int(np.maximum(self.own.max(axis=0) - (self.own - lost).max(axis=0), 0).sum()) if lost.size else 0
+            )
         if self.doubt is not None:
             sure = self._sure_ns(lost)
             alone = int(sure.sum())
@@ -267,7 +273,9 @@ class AllRankFacts:
                 own = union([w for w, mine in zip(waits, chosen.tolist(), strict=True) if mine])
                 others = reduce(intersection, [w for w, mine in zip(waits, chosen.tolist(), strict=True) if not mine])
                 awaited = overlap_ns(begins, ends, difference(others, own))
-                common = np.where((losing == chosen[:, None]).all(axis=0), np.maximum(common, np.minimum(most, awaited)), common)
+                common = np.where(
+                    (losing == chosen[:, None]).all(axis=0), np.maximum(common, np.minimum(most, awaited)), common
+                )
         return common
 
     def bounds_ns(self, classes: Sequence[str], rows: Flags) -> Floats:
@@ -322,7 +330,12 @@ class AllRankFacts:
         """(ranks, 2): the sends and receives of each rank in the judged steps, and those of them without a partner."""
         counted = np.zeros((len(self.ranks), 2), np.int64)
         for row, (facts, lone) in enumerate(zip(self.facts.values(), self.lone, strict=True)):
-            if lone is not None and lone.messages is not None and lone.alone is not None and len(facts.steps) == len(lone.messages):
+            if (
+                lone is not None
+                and lone.messages is not None
+                and lone.alone is not None
+                and len(facts.steps) == len(lone.messages)
+            ):
                 judged = np.isin(facts.steps, self.steps)
                 counted[row] = lone.messages[judged].sum(), lone.alone[judged].sum()
         return counted
@@ -346,7 +359,9 @@ class AllRankFacts:
         if not ready:
             return None
         replay = self._join([g.graph for g in self._given.values()])
-        return RecoveredTime(replay, self._given, self.alignment.members, None if self.whole_run else self.steps, self._peers)
+        return RecoveredTime(
+            replay, self._given, self.alignment.members, None if self.whole_run else self.steps, self._peers
+        )
 
     @property
     def recovery(self) -> RecoveredTime | None:
@@ -433,7 +448,9 @@ class AllRankFacts:
     def meet_across_hosts(self, ranks: Sequence[int]) -> bool:
         """Whether a communicator of some of these ranks has ranks on several hosts."""
         groups = () if self.alignment is None else self.alignment.groups
-        return any(set(ranks) & set(g.ranks) and len({self.hosts[r] for r in g.ranks if r in self.hosts}) > 1 for g in groups)
+        return any(
+            set(ranks) & set(g.ranks) and len({self.hosts[r] for r in g.ranks if r in self.hosts}) > 1 for g in groups
+        )
 
     @cached_property
     def members(self) -> Members | None:

@@ -99,7 +99,9 @@ class Calls:
         self.launches, took = self._took.columns()
         self._usual_ns = float(np.median(took)) if len(took) else 0.0
         total = sum(self._threads.values())
-        self.threads = np.array(sorted(t for t, n in self._threads.items() if n >= _LAUNCHING_SHARE * max(total, 1)), np.int64)
+        self.threads = np.array(
+            sorted(t for t, n in self._threads.items() if n >= _LAUNCHING_SHARE * max(total, 1)), np.int64
+        )
         if self.of_host:
             self._of_host(rank)
         self.mine = self.of_launching(self.thread)

@@ -48,7 +48,9 @@ def find(all_ranks: AllRankFacts, run: RunFacts) -> list[Finding]:
     return [fault for fault in faults if fault.ranks] + _clocks(all_ranks, run)
 
 
-def _fault(ranks: Sequence[int], where: str, advice: str, evidence: dict[str, float], severity: str = "medium") -> Finding:
+def _fault(
+    ranks: Sequence[int], where: str, advice: str, evidence: dict[str, float], severity: str = "medium"
+) -> Finding:
     return Finding("capture-fault", NO_LOSS, tuple(ranks), where, advice, evidence, 1.0, severity=severity)
 
 
@@ -67,14 +69,24 @@ def _short(run: RunFacts) -> list[Finding]:
     first, last = step[order][begin], step[order][np.append(begin[1:], len(order)) - 1]
     usual = int(np.median(first)), int(np.median(last))
     for late, where, advice in (
-        (first > usual[0], "late start", "These reports begin after the run did; start the capture at the same step on all ranks."),
-        (last < usual[1], "cut short", "These reports end before the run did; stop the capture at the same step on all ranks."),
+        (
+            first > usual[0],
+            "late start",
+            "These reports begin after the run did; start the capture at the same step on all ranks.",
+        ),
+        (
+            last < usual[1],
+            "cut short",
+            "These reports end before the run did; stop the capture at the same step on all ranks.",
+        ),
     ):
         ranks = tuple(numbers[late].tolist())
         if ranks:
             edge = first if where == "late start" else last
             evidence = {
-                "first_missing_step" if where == "cut short" else "first_step": float(edge[late][0] + (where == "cut short")),
+                "first_missing_step" if where == "cut short" else "first_step": float(
+                    edge[late][0] + (where == "cut short")
+                ),
                 "steps": float(usual[1] - usual[0] + 1),
             }
             found.append(_fault(ranks, where, advice, evidence))
@@ -104,7 +116,9 @@ def _missing_records(run: RunFacts) -> list[Finding]:
         evidence = {"lost_records": float(sum(m.number for m in alike)), "of_records": float(sum(m.of for m in alike))}
         kineto = any(run.manifest.reports[n].format == "kineto" for r in its for n in r.reports)
         found.append(
-            _fault([r.rank for r in its], _lost_where(what, place), advice_on_missing(what, place, kineto=kineto), evidence)
+            _fault(
+                [r.rank for r in its], _lost_where(what, place), advice_on_missing(what, place, kineto=kineto), evidence
+            )
         )
     return found
 
@@ -118,7 +132,10 @@ def _suspects(run: RunFacts) -> list[Finding]:
         "These rows have times or sizes that cannot be, and count in nothing; `select * from suspects` lists them. Record these "
         "ranks again, or report it to the profiler's authors."
     )
-    evidence = {"suspect_rows": float(suspects), "suspect_share": suspects / sum(sum(rank.rows.values()) for rank in its)}
+    evidence = {
+        "suspect_rows": float(suspects),
+        "suspect_share": suspects / sum(sum(rank.rows.values()) for rank in its),
+    }
     return [_fault([rank.rank for rank in its], "impossible records", advice, evidence)]
 
 
@@ -167,9 +184,7 @@ def advice_on_missing(what: str, place: str, *, kineto: bool) -> str:
     if what == "launches":
         return "Host calls are missing, so work cannot be assigned to its launches; capture fewer kinds of events."
     if place == "everywhere":
-        return (
-            "The report has calls but no kernels; check that CUDA activity is traced and that performance counters are permitted."
-        )
+        return "The report has calls but no kernels; check that CUDA activity is traced and that performance counters are permitted."
     if place == "start" and kineto:
         return (
             "PyTorch's profiler drops the first kernels where CUPTI of CUDA 12.6 to 13.0 stamps them before the capture "
@@ -177,9 +192,7 @@ def advice_on_missing(what: str, place: str, *, kineto: bool) -> str:
         )
     if place == "end":
         return "The profiler stopped recording kernels while the program continued: its buffers were full; capture less at a time."
-    return (
-        "The profiler lost kernels, as it does when its buffers are full; capture less at a time, or flush its buffers more often."
-    )
+    return "The profiler lost kernels, as it does when its buffers are full; capture less at a time, or flush its buffers more often."
 
 
 def _warned(run: RunFacts, pattern: re.Pattern[str]) -> tuple[int, ...]:

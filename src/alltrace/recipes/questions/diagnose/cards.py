@@ -14,7 +14,16 @@ from alltrace.trace.number_text import counted, named_devices, number_ranges
 _OPPORTUNITIES = frozenset({"precision", "attention", "fusion", "shapes", "small-kernels", "slow-operator"})
 _OTHERS_WAIT = frozenset({"straggler", "slow-host", "throttling", "device-stall", "imbalance"})
 _COPIES = ("pageable-copy", "sync-copy", "exposed-transfer")
-_LATE_HOST = ("sync", "host-pause", "data-stall", "allocation", "module-loading", "recompilation", "idle-gap", "unexplained")
+_LATE_HOST = (
+    "sync",
+    "host-pause",
+    "data-stall",
+    "allocation",
+    "module-loading",
+    "recompilation",
+    "idle-gap",
+    "unexplained",
+)
 _SHOWN: tuple[tuple[tuple[str, ...], str, str, dict[str, Any]], ...] = (
     (("straggler", "slow-host", "imbalance", "missing-rank"), "waiting", "stragglers", {}),
     (("throttling", "device-stall"), "waiting", "stragglers", {"by_time": True}),
@@ -104,7 +113,9 @@ def told(answer: Answer, hosts: Mapping[int, str]) -> Diagnosis:
     if possible and known and lost * _FAR_MORE <= possible[0]["opportunity_share"]:
         saved = _percent(possible[0]["opportunity_share"])
         verdict = f"{headline(possible[0], len(hosts))}: up to {saved} of the time can be saved."
-        verdict = f"No fault costs much. {verdict} {_verdict(causes, hosts)}" if causes else f"No fault was found. {verdict}"
+        verdict = (
+            f"No fault costs much. {verdict} {_verdict(causes, hosts)}" if causes else f"No fault was found. {verdict}"
+        )
     elif causes:
         verdict = _verdict(causes, hosts)
     else:
@@ -151,7 +162,9 @@ def _joint(rows: Sequence[Mapping[str, Any]]) -> str:
 def _hidden_by(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:
     together_ns = row["evidence"].get("together_ns")
     others = [r for r in rows if r is not row and together_ns and r["evidence"].get("together_ns")]
-    return f"; {amount(together_ns, 'ns', 3)} together with {_name(others[0])}, as each hides the other" if others else ""
+    return (
+        f"; {amount(together_ns, 'ns', 3)} together with {_name(others[0])}, as each hides the other" if others else ""
+    )
 
 
 def _name(row: Mapping[str, Any]) -> str:
@@ -166,7 +179,9 @@ def _ranks(ranks: Sequence[int]) -> str:
 def _card(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], hosts: Mapping[int, str]) -> Card:
     kind = str(row["kind"])
     measure, recipe, options = _SHOWN_BY.get(kind, ("busy", "breakdown", {}))
-    if kind == "low-bandwidth" and row["evidence"].get("gb_per_s") is not None:  # of copies, not of a link between ranks
+    if (
+        kind == "low-bandwidth" and row["evidence"].get("gb_per_s") is not None
+    ):  # of copies, not of a link between ranks
         recipe, options = "memory-bandwidth", {}
     return Card(
         kind,

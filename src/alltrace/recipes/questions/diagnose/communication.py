@@ -76,7 +76,9 @@ def _slow(all_ranks: AllRankFacts, members: Members) -> tuple[list[Finding], Int
     shares = {number: 1 - 1 / found.ratio for number, found in slow.items()}
     named = sorted(slow, key=lambda n: -slow[n].ratio)
     evidence = {"slowdown": round(slow[named[0]].ratio, 2), "communicators": float(len(named))}
-    rated = next((found for n in named if (found := slow[n]).gb_per_s is not None and found.peers_gb_per_s is not None), None)
+    rated = next(
+        (found for n in named if (found := slow[n]).gb_per_s is not None and found.peers_gb_per_s is not None), None
+    )
     if rated is not None:
         evidence["busbw_gb_per_s"] = round(rated.gb_per_s or 0, 2)
         evidence["peers_busbw_gb_per_s"] = round(rated.peers_gb_per_s or 0, 2)
@@ -84,9 +86,7 @@ def _slow(all_ranks: AllRankFacts, members: Members) -> tuple[list[Finding], Int
     where = ", ".join(groups[n].name for n in named[:4])
     if len(named) > 1 and len(common) == 1:
         kind, ranks, confidence, ceiling_ns = "low-bandwidth", sorted(common), 0.7, int(lost.max(axis=0).sum())
-        advice = (
-            f"All communicators of rank {ranks[0]} are slow and those without it are not; check its network and NVLink connections."
-        )
+        advice = f"All communicators of rank {ranks[0]} are slow and those without it are not; check its network and NVLink connections."
     else:
         kind, ranks, confidence = "slow-communicator", sorted({r for n in named for r in groups[n].ranks}), 0.85
         ceiling_ns = all_ranks.waiting_ns(lost)
@@ -192,7 +192,12 @@ def _needs(all_ranks: AllRankFacts, members: Members, after: Int64, ahead: Int64
     taken = members.size * np.where(members.op == "ReduceScatter", ranks, 1)
     as_much = given[ahead] == taken[after]
     # of unknown sizes, reductions that take so differently long do not carry the same
-    unknown = (given[ahead] == 0) & (taken[after] == 0) & (members.op[ahead] == "AllReduce") & (members.op[after] == "AllReduce")
+    unknown = (
+        (given[ahead] == 0)
+        & (taken[after] == 0)
+        & (members.op[ahead] == "AllReduce")
+        & (members.op[after] == "AllReduce")
+    )
     one, other = members.transfer[ahead], members.transfer[after]
     as_much &= ~unknown | (np.maximum(one, other) <= _DIFFERENT * np.minimum(one, other))
     passed_on = apart & as_much & (members.op[ahead] != "Send") & (members.op[after] != "Recv")
@@ -205,11 +210,18 @@ def _needs(all_ranks: AllRankFacts, members: Members, after: Int64, ahead: Int64
 
 
 def _unqueued(
-    run: RecoveredTime, all_ranks: AllRankFacts, members: Members, ranks: Sequence[int], needed: Flags, shares: Mapping[int, float]
+    run: RecoveredTime,
+    all_ranks: AllRankFacts,
+    members: Members,
+    ranks: Sequence[int],
+    needed: Flags,
+    shares: Mapping[int, float],
 ) -> OtherOrder:
     """The run with a stream for each communicator of `ranks`: an operation waits for its own last one and what it may need."""
     mine = np.flatnonzero(np.isin(members.rank, ranks))
-    by_group = mine[np.lexsort((members.start[mine], members.communicator[mine], members.stream[mine], members.rank[mine]))]
+    by_group = mine[
+        np.lexsort((members.start[mine], members.communicator[mine], members.stream[mine], members.rank[mine]))
+    ]
     own = np.full(len(members.rank), -1)
     same = members.start[by_group][1:] > members.start[by_group][:-1]
     for values in (members.rank, members.stream, members.communicator):
@@ -225,7 +237,9 @@ def _unqueued(
     own[behind[needs]] = members.row[ahead[needs]]
     # the excess of a slow communicator is a separate loss
     weights = run.less_transfer(shares) if shares else None
-    return run.no_queue(members.rank[behind], members.row[behind], members.row[ahead], own[behind], needed[behind], weights)
+    return run.no_queue(
+        members.rank[behind], members.row[behind], members.row[ahead], own[behind], needed[behind], weights
+    )
 
 
 def _single(members: Members, mine: NDArray[np.intp]) -> bool:
@@ -233,7 +247,9 @@ def _single(members: Members, mine: NDArray[np.intp]) -> bool:
     return len(np.unique(members.communicator[mine])) > 1 and len(np.unique(members.stream[mine])) == 1
 
 
-def _exposed(all_ranks: AllRankFacts, members: Members, excess: Int64, shares: Mapping[int, float], queued: Flags) -> list[Finding]:
+def _exposed(
+    all_ranks: AllRankFacts, members: Members, excess: Int64, shares: Mapping[int, float], queued: Flags
+) -> list[Finding]:
     """Transfers that the device waits for although something could hide them.
 
     Parameters can be gathered ahead, and gradients are needed by the optimizer only, so all but a step's last such operation could
@@ -253,9 +269,7 @@ def _exposed(all_ranks: AllRankFacts, members: Members, excess: Int64, shares: M
         started = run.free_transfers(behind, weights).weights if len(behind) else weights
         return replace(run.no_waits(members.rank[free], members.row[free], ends_step[free], started), against=weights)
 
-    advice = (
-        "Devices wait for transfers that could overlap compute; start them earlier, on their own stream, and wait for them later."
-    )
+    advice = "Devices wait for transfers that could overlap compute; start them earlier, on their own stream, and wait for them later."
     return _exposed_finding(all_ranks, members, amounts, changed, advice)
 
 
@@ -308,7 +322,9 @@ def _or_slow(exposed: Finding, all_ranks: AllRankFacts, members: Members, amount
         return exposed
     why = "; ".join(why_unsized(all_ranks.alignment.run.manifest))
     unknown = f"messages are large or a link is slow, and no size tells which: {why}"
-    return replace(exposed, loss=replace(exposed.loss, unknown=unknown, least_ns=exposed.loss.estimate_ns), confidence=0.5)
+    return replace(
+        exposed, loss=replace(exposed.loss, unknown=unknown, least_ns=exposed.loss.estimate_ns), confidence=0.5
+    )
 
 
 def _behind_compute(all_ranks: AllRankFacts, members: Members, amounts: Int64) -> Int64:

@@ -56,7 +56,9 @@ def even_durations(run: RecoveredTime, ranks: Int64, steps: Int64, apart: Flags,
         step = replay.step[base : base + size]
         mine = np.flatnonzero((part.kind == COMPUTE) & (took > 0) & np.isin(step, steps))
         order = mine[np.lexsort((part.when[mine], step[mine]))]
-        begins = np.flatnonzero(np.concatenate(([True], np.diff(step[order]) != 0))) if len(order) else np.empty(0, np.int64)
+        begins = (
+            np.flatnonzero(np.concatenate(([True], np.diff(step[order]) != 0))) if len(order) else np.empty(0, np.int64)
+        )
         within = np.arange(len(order)) - np.repeat(begins, np.diff(np.append(begins, len(order))))
         nodes.append(order + base)
         own.append(took[order])
@@ -154,7 +156,9 @@ def find(all_ranks: AllRankFacts) -> list[Finding]:
 
     What another process took from kernels is none of these.
     """
-    causes = [cause.among(all_ranks, role.ranks) for role in all_ranks.undisturbed.of_each_role() for cause in _causes(role)]
+    causes = [
+        cause.among(all_ranks, role.ranks) for role in all_ranks.undisturbed.of_each_role() for cause in _causes(role)
+    ]
     return _findings(all_ranks, causes)
 
 
@@ -197,7 +201,9 @@ def _of_whole_hosts(all_ranks: AllRankFacts, slow: Variation, least: float) -> V
     whole = sum(all_ranks.hosts.get(rank) in hosts for rank in all_ranks.ranks.tolist()) == rows.sum()
     if rows.sum() < _FEWEST_OF_HOSTS or rows.all() or not whole or slow.slow[rows].mean() < _OF_HOST:
         return slow
-    return replace(slow, persistent=slow.persistent | rows, slow=slow.slow & ~rows[:, None], least=min(slow.least, least))
+    return replace(
+        slow, persistent=slow.persistent | rows, slow=slow.slow & ~rows[:, None], least=min(slow.least, least)
+    )
 
 
 def _slow_devices(all_ranks: AllRankFacts, work: SameWork, slow: Variation) -> list[_Cause]:
@@ -218,7 +224,8 @@ def _slow_devices(all_ranks: AllRankFacts, work: SameWork, slow: Variation) -> l
         causes.append(_slow_cause("slow-host", all_ranks, work, slow, rows, excess, tuple(sorted(hosts))))
     ranks = {row: float(excess[row]) for row in np.flatnonzero(left).tolist()}
     causes += [
-        _slow_cause("straggler", all_ranks, work, slow, np.array(sorted(group)), excess) for group in _alike(ranks, tolerance)
+        _slow_cause("straggler", all_ranks, work, slow, np.array(sorted(group)), excess)
+        for group in _alike(ranks, tolerance)
     ]
     # the same kernels on the same grids, but some of a family only: more data, not a slower device
     some = np.flatnonzero(chosen & ~broad)
@@ -244,7 +251,11 @@ def _together(changed: Sequence[Throttled]) -> list[list[Throttled]]:
     for change in sorted(changed, key=lambda c: (int(c.slow.argmax()), -c.factor)):
         for group in groups:
             close = abs(int(change.slow.argmax()) - int(group[0].slow.argmax())) <= 1
-            if close and abs(change.factor - group[0].factor) <= _ALIKE * (group[0].factor - 1) and change.lasts == group[0].lasts:
+            if (
+                close
+                and abs(change.factor - group[0].factor) <= _ALIKE * (group[0].factor - 1)
+                and change.lasts == group[0].lasts
+            ):
                 group.append(change)
                 break
         else:
@@ -336,7 +347,13 @@ def _alike(excess: Mapping[_Key, float], tolerance: float) -> list[list[_Key]]:
 
 
 def _slow_cause(
-    kind: str, all_ranks: AllRankFacts, work: SameWork, slow: Variation, rows: Int64, excess: Floats, hosts: tuple[str, ...] = ()
+    kind: str,
+    all_ranks: AllRankFacts,
+    work: SameWork,
+    slow: Variation,
+    rows: Int64,
+    excess: Floats,
+    hosts: tuple[str, ...] = (),
 ) -> _Cause:
     ranks = all_ranks.ranks[rows].tolist()
     named = _named(ranks)
@@ -441,7 +458,9 @@ def _of_hosts(all_ranks: AllRankFacts) -> bool:
     return all(facts.of_host for facts in all_ranks.facts.values())
 
 
-def _uneven_cause(kind: str, all_ranks: AllRankFacts, uneven: Variation, rows: Int64, lost: Floats, advice: str) -> _Cause:
+def _uneven_cause(
+    kind: str, all_ranks: AllRankFacts, uneven: Variation, rows: Int64, lost: Floats, advice: str
+) -> _Cause:
     more = uneven.values[rows][lost[rows] > 0]
     evidence = {
         "work_ratio": float(np.nanmedian(more)) if len(more) else 1.0,
@@ -486,9 +505,14 @@ def _random(all_ranks: AllRankFacts, work: SameWork, slow: Variation, uneven: Va
             "The same kernels vary at random between ranks and steps, and each step waits for the slowest; look for other jobs, "
             "changing clocks (power limits) and shared memory bandwidth, or synchronize less often."
         )
-        evidence = {**_variation_evidence(slow), **_excess_evidence(all_ranks, lost, rows, (lost[rows] > 0).sum(axis=1))}
+        evidence = {
+            **_variation_evidence(slow),
+            **_excess_evidence(all_ranks, lost, rows, (lost[rows] > 0).sum(axis=1)),
+        }
         surety, even = 0.55 + 0.4 * (1 - slow.between), _even(all_ranks, slow, uneven)
-        causes.append(_Cause("jitter", rows[:0], lost, advice, most_delayed(all_ranks, work, rows), evidence, surety, even=even))
+        causes.append(
+            _Cause("jitter", rows[:0], lost, advice, most_delayed(all_ranks, work, rows), evidence, surety, even=even)
+        )
     return causes
 
 
@@ -509,7 +533,9 @@ def _findings(all_ranks: AllRankFacts, causes: Sequence[_Cause]) -> list[Finding
     compute = all_ranks.of("compute")
     # between ranks with unconnected clocks, a replay has no waiting
     first, *others = all_ranks.ranks.tolist()
-    connected = all_ranks.alignment is not None and all(all_ranks.alignment.error_ns(first, r) is not None for r in others)
+    connected = all_ranks.alignment is not None and all(
+        all_ranks.alignment.error_ns(first, r) is not None for r in others
+    )
     found = []
     costly = [c for c in causes if c.lost.max(initial=0.0) >= 1]
     for cause in costly:
@@ -543,14 +569,20 @@ def _findings(all_ranks: AllRankFacts, causes: Sequence[_Cause]) -> list[Finding
         evidence = {name: round(value, 3) for name, value in cause.evidence.items()}
         told = clear or (cause.kind != "jitter" and hidden >= least)
         surety = round(cause.confidence, 3)
-        found.append(Finding(cause.kind, loss, tuple(ranks), cause.where, cause.advice, evidence, surety, cause.hosts, told=told))
+        found.append(
+            Finding(cause.kind, loss, tuple(ranks), cause.where, cause.advice, evidence, surety, cause.hosts, told=told)
+        )
     return found
 
 
 def _not_slower(cause: _Cause, causes: Sequence[_Cause]) -> Int64:
     """The places of a cause's ranks that no other cause takes more time from: peers' work is no measure of a slow device's."""
     others = [c.lost.sum(axis=1) for c in causes if c is not cause and len(c.rows)]
-    return cause.rows[np.all([cause.lost.sum(axis=1) >= lost for lost in others], axis=0)[cause.rows]] if others else cause.rows
+    return (
+        cause.rows[np.all([cause.lost.sum(axis=1) >= lost for lost in others], axis=0)[cause.rows]]
+        if others
+        else cause.rows
+    )
 
 
 def _operations_per_step(all_ranks: AllRankFacts) -> float:

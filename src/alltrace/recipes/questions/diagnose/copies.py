@@ -102,7 +102,11 @@ def _synchronous(all_ranks: AllRankFacts) -> list[Finding]:
     if rates:
         evidence["gb_per_s"] = round(float(np.median(rates)), 2)
     advice = "Synchronous copies drain the device; use asynchronous copies on their own stream, or copy less often."
-    return [_blocking(all_ranks, "sync-copy", lost, chosen, facts[0].call_names.get("sync-copy", "copies"), advice, evidence)]
+    return [
+        _blocking(
+            all_ranks, "sync-copy", lost, chosen, facts[0].call_names.get("sync-copy", "copies"), advice, evidence
+        )
+    ]
 
 
 def _blocking(
@@ -128,7 +132,8 @@ def _slow(all_ranks: AllRankFacts) -> tuple[list[Finding], Floats, dict[int, flo
                 worst[rank] = (rate / typical, kind, rate, typical)
     classes = ("transfer", "copy", "pageable-copy", "sync-copy")
     lost: Floats = (
-        all_ranks.excess(np.sum([all_ranks.of(name) for name in classes], axis=0)) * np.isin(all_ranks.ranks, list(worst))[:, None]
+        all_ranks.excess(np.sum([all_ranks.of(name) for name in classes], axis=0))
+        * np.isin(all_ranks.ranks, list(worst))[:, None]
     )
     chosen = all_ranks.culprits(lost)
     ranks = all_ranks.ranks[chosen].tolist()
@@ -141,9 +146,7 @@ def _slow(all_ranks: AllRankFacts) -> tuple[list[Finding], Floats, dict[int, flo
         "peers_gb_per_s": round(typical, 3),
         "stalled_ns_per_step": float(np.round(lost[chosen].mean())),
     }
-    advice = (
-        "Copies of these ranks are far slower than their peers'; check the PCIe link's width and speed, and the NUMA placement."
-    )
+    advice = "Copies of these ranks are far slower than their peers'; check the PCIe link's width and speed, and the NUMA placement."
     shares = {r: 1 - worst[r][0] for r in ranks}
     loss = all_ranks.loss(classes, lost, lambda run: run.less_copies(shares))
     return [Finding("low-bandwidth", loss, tuple(ranks), f"{kind} copies", advice, evidence, 0.9)], lost, shares
@@ -184,7 +187,10 @@ def _rate(facts: Sequence[RankFacts], moved: int, took: int) -> dict[str, float]
         return {}
     rate = moved / took
     link = link_of(facts[0].device)
-    return {"gb_per_s": round(rate, 2), **({"link_gb_per_s": link[0], "link_share": round(rate / link[0], 3)} if link else {})}
+    return {
+        "gb_per_s": round(rate, 2),
+        **({"link_gb_per_s": link[0], "link_share": round(rate / link[0], 3)} if link else {}),
+    }
 
 
 def _rates(facts: RankFacts) -> dict[str, float]:

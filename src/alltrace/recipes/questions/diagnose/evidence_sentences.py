@@ -33,7 +33,10 @@ _PHRASES: tuple[tuple[tuple[str, ...], str], ...] = (
     (("moved_gb_per_s", "roof_gb_per_s"), "at least {moved_gb_per_s} are moved, the memory carries {roof_gb_per_s}"),
     (("moved_gb_per_s",), "at least {moved_gb_per_s} are moved"),
     (("roof_share",), "{roof_share} of the device's roof"),
-    (("flop_per_byte", "ridge_flop_per_byte"), "{flop_per_byte} operations a byte, the device's ridge is at {ridge_flop_per_byte}"),
+    (
+        ("flop_per_byte", "ridge_flop_per_byte"),
+        "{flop_per_byte} operations a byte, the device's ridge is at {ridge_flop_per_byte}",
+    ),
     (("flop_per_byte",), "{flop_per_byte} operations a byte"),
     (("tiles", "multiprocessors"), "{tiles} tiles for {multiprocessors} multiprocessors"),
     (
@@ -43,7 +46,10 @@ _PHRASES: tuple[tuple[tuple[str, ...], str], ...] = (
     ),
     (("excess_ns_per_step",), "{excess_ns_per_step} more compute per step"),
     (("late_ns_per_step",), "{late_ns_per_step} later per step by its own work"),
-    (("together_ns", "together_share"), "with the other finding it takes {together_ns}, {together_share} of the analyzed time"),
+    (
+        ("together_ns", "together_share"),
+        "with the other finding it takes {together_ns}, {together_share} of the analyzed time",
+    ),
     (("last_share",), "last at {last_share} of the operations with waits"),
     (("stalled_ns_per_step",), "the device is idle for {stalled_ns_per_step} per step"),
     (("longest_step_ns",), "at most {longest_step_ns} in one step"),
@@ -69,7 +75,10 @@ _PHRASES: tuple[tuple[tuple[str, ...], str], ...] = (
     (("gb_per_s", "link_gb_per_s", "link_share"), "{gb_per_s}, which is {link_share} of the link's {link_gb_per_s}"),
     (("gb_per_s",), "{gb_per_s}"),
     (("adapters",), "names of slow adapters: {adapters}"),
-    (("busbw_gb_per_s", "peers_busbw_gb_per_s"), "bus bandwidth {busbw_gb_per_s}, similar communicators {peers_busbw_gb_per_s}"),
+    (
+        ("busbw_gb_per_s", "peers_busbw_gb_per_s"),
+        "bus bandwidth {busbw_gb_per_s}, similar communicators {peers_busbw_gb_per_s}",
+    ),
     (("communicators",), "affected communicators: {communicators}"),
     (("queued",), "{queued} operations have another one queued behind them"),
     *_beside_peers("sm_clock_mhz", "multiprocessors at {} MHz"),

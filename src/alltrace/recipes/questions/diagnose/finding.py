@@ -69,13 +69,19 @@ EVIDENCE = {
     ),
     **_beside_peers("nic_received_gb_per_s", "what they received", "those of the other hosts"),
     **_beside_peers(
-        "nic_wait_ticks_per_ms", "how long the adapter that waited most waited to send, ticks per ms", "that of the other hosts"
+        "nic_wait_ticks_per_ms",
+        "how long the adapter that waited most waited to send, ticks per ms",
+        "that of the other hosts",
     ),
     "switch_wait_ticks_per_ms": "how long the switch that waited most waited to send, likewise",
     **_beside_peers("on_cpu_share", "share of that time in which a launching thread of the culprits had a CPU, 0 to 1"),
-    **_beside_peers("cpu_taken_share", "share of the rest in which another thread of the job had the CPU that it left, 0 to 1"),
+    **_beside_peers(
+        "cpu_taken_share", "share of the rest in which another thread of the job had the CPU that it left, 0 to 1"
+    ),
     **_beside_peers("running_threads", "threads of the culprits' processes on CPUs at once, mean"),
-    **_beside_peers("cpu_moves_per_s", "how often a launching thread of the culprits came to another CPU, per second on CPUs"),
+    **_beside_peers(
+        "cpu_moves_per_s", "how often a launching thread of the culprits came to another CPU, per second on CPUs"
+    ),
     "shared_cpu_share": "share of the culprits' time on CPUs that is on CPUs of another rank's launching thread, 0 to 1",
     "other_node_share": "share of a culprit's time on CPUs of another NUMA node or socket than its GPU or other ranks, 0 to 1",
     **_beside_peers(
@@ -161,7 +167,9 @@ class Loss:
         """How much of its bound losses of the same classes claim, each by its parts in the steps, ns."""
         if self.steps is None or any(o.steps is None or len(o.steps[1]) != len(self.steps[0]) for _, o in others):
             return float(sum(claim_ns for claim_ns, _ in others))
-        claimed = sum((claim_ns * o.steps[1] for claim_ns, o in others if o.steps is not None), np.zeros_like(self.steps[0]))
+        claimed = sum(
+            (claim_ns * o.steps[1] for claim_ns, o in others if o.steps is not None), np.zeros_like(self.steps[0])
+        )
         return float(np.minimum(self.steps[0], claimed).sum())
 
 

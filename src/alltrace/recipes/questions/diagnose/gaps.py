@@ -12,12 +12,42 @@ from numpy.typing import NDArray
 
 from alltrace.recipes.questions.diagnose.calls import Calls, is_pageable
 from alltrace.trace.arrays import Flags, Int64, blocks, integers, is_one_of, is_true
-from alltrace.trace.intervals import NOTHING, Merged, clip, containing, difference, intersection, merge, overlap_ns, union
+from alltrace.trace.intervals import (
+    NOTHING,
+    Merged,
+    clip,
+    containing,
+    difference,
+    intersection,
+    merge,
+    overlap_ns,
+    union,
+)
 
-HOST_CLASSES = ("data", "compilation", "module-loading", "allocation", "pageable-copy", "sync-copy", "sync", "host-pause", "launch")
+HOST_CLASSES = (
+    "data",
+    "compilation",
+    "module-loading",
+    "allocation",
+    "pageable-copy",
+    "sync-copy",
+    "sync",
+    "host-pause",
+    "launch",
+)
 """What the host does while it has not launched the next kernel; of several at once the first counts."""
 
-CLASSES = ("compute", "short-kernels", *HOST_CLASSES, "communication", "transfer", "copy", "kernel-gap", "idle", "unknown")
+CLASSES = (
+    "compute",
+    "short-kernels",
+    *HOST_CLASSES,
+    "communication",
+    "transfer",
+    "copy",
+    "kernel-gap",
+    "idle",
+    "unknown",
+)
 """All classes of a rank's time: compute runs, or rows of kernels that are no longer than an empty one; the host is late; queued
 work waits for communication, a transfer between host and device or between devices, a copy or fill within the device, or nothing,
 for as short as any device takes from one kernel to the next, or longer; nothing runs, and no call is known to launch what comes."""
@@ -128,7 +158,9 @@ def activity(graphs: Any, copies: Any, calls: Calls) -> Activity:
     return Activity(
         compute=merge(starts, ends),
         short=_short(starts, ends, returned, hidden),
-        communication=merge(*(np.concatenate((c[talks], e)) for c, e in zip((kernels.start, kernels.end), exchanged, strict=True))),
+        communication=merge(
+            *(np.concatenate((c[talks], e)) for c, e in zip((kernels.start, kernels.end), exchanged, strict=True))
+        ),
         copies=merge(*copied),
         transfers=merge(*(c[moving] for c in copied)),
         queued=merge(*(c[queued] for c in copied)),

@@ -59,7 +59,9 @@ def hand_overs(all_ranks: AllRankFacts, run: RunFacts) -> HandOvers:
     together = [union([busy[role] for role in group]) for group in groups]
     whole = union(together)
     alone = [difference(own, union([t for t in together if t is not own])) for own in together]
-    turns = sorted((int(s), n) for n, own in enumerate(alone) for s in own.starts[own.durations_ns >= LEAST_PAUSE_NS].tolist())
+    turns = sorted(
+        (int(s), n) for n, own in enumerate(alone) for s in own.starts[own.durations_ns >= LEAST_PAUSE_NS].tolist()
+    )
     changes = [b for (_, a), (_, b) in pairwise(turns) if a != b]
     if len(changes) < _LEAST_TURNS or sum(own.total_ns for own in alone) < _LEAST_ALONE * whole.total_ns:
         return HandOvers()
@@ -116,7 +118,9 @@ def _phases(busy: Mapping[str, Merged]) -> list[list[str]]:
         mates = [
             group
             for group in groups
-            if any(intersection(own, busy[o]).total_ns >= _SAME_PHASE * min(own.total_ns, busy[o].total_ns) for o in group)
+            if any(
+                intersection(own, busy[o]).total_ns >= _SAME_PHASE * min(own.total_ns, busy[o].total_ns) for o in group
+            )
         ]
         groups = [*(g for g in groups if g not in mates), [role, *(o for g in mates for o in g)]]
     return sorted(groups, key=lambda group: min(int(busy[role].starts[0]) for role in group))

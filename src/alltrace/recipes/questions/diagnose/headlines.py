@@ -145,14 +145,22 @@ def _unexplained(row: _Row) -> str:
 
 _FAULTS: dict[str, Callable[[_Row], str]] = {
     "missing ranks": lambda row: f"there is no report for {row.ranks}",
-    "late start": lambda row: f"the {row.verb('report', 'reports')} of {row.ranks} {row.verb('begins', 'begin')} after the run did",
-    "cut short": lambda row: f"the {row.verb('report', 'reports')} of {row.ranks} {row.verb('ends', 'end')} before the run did",
+    "late start": lambda row: (
+        f"the {row.verb('report', 'reports')} of {row.ranks} {row.verb('begins', 'begin')} after the run did"
+    ),
+    "cut short": lambda row: (
+        f"the {row.verb('report', 'reports')} of {row.ranks} {row.verb('ends', 'end')} before the run did"
+    ),
     "dropped events": lambda row: f"the profiler dropped events of {row.ranks}",
     "damaged report": lambda row: f"a part of the {row.verb('report', 'reports')} of {row.ranks} cannot be read",
-    "newer report": lambda row: f"the {row.verb('report', 'reports')} of {row.ranks} {row.verb('is', 'are')} of a newer format",
+    "newer report": lambda row: (
+        f"the {row.verb('report', 'reports')} of {row.ranks} {row.verb('is', 'are')} of a newer format"
+    ),
     "no ranges": lambda row: f"no ranges were captured on {row.ranks}",
     "graphs hide kernels": lambda row: f"CUDA graphs hide the kernels of {row.ranks}",
-    "clocks not connected": lambda row: f"nothing connects the clocks of {row.hosts or row.ranks} with those of the others",
+    "clocks not connected": lambda row: (
+        f"nothing connects the clocks of {row.hosts or row.ranks} with those of the others"
+    ),
 }
 
 
@@ -185,20 +193,26 @@ _HEADLINES: dict[str, str | Callable[[_Row], str]] = {
         + (", which the next kernel needs immediately" if row.needed else " that could overlap compute")
     ),
     "serialized-communication": lambda row: f"collectives of {row.where} queue behind others that they do not need",
-    "launch-bound": lambda row: f"{row.ranks} {row.verb('launches', 'launch')} kernels more slowly than the device runs them",
+    "launch-bound": lambda row: (
+        f"{row.ranks} {row.verb('launches', 'launch')} kernels more slowly than the device runs them"
+    ),
     "sync": lambda row: f"the host of {row.ranks} waits for the device in {row.where}, and the device runs dry",
     "host-pause": lambda row: f"the launching thread of {row.ranks} pauses, and the device runs dry",
     "data-stall": lambda row: f"{row.ranks} {row.verb('waits', 'wait')} for the next batch",
     "pageable-copy": lambda row: f"copies of {row.ranks} use pageable memory and hold up the device",
     "sync-copy": lambda row: f"synchronous copies of {row.ranks} drain the device",
     "exposed-transfer": lambda row: f"devices of {row.ranks} wait for {row.where}",
-    "allocation": lambda row: f"{row.ranks} {row.verb('allocates and frees', 'allocate and free')} device memory between kernels",
+    "allocation": lambda row: (
+        f"{row.ranks} {row.verb('allocates and frees', 'allocate and free')} device memory between kernels"
+    ),
     "module-loading": lambda row: f"{row.ranks} {row.verb('loads', 'load')} code while steps run",
     "recompilation": lambda row: f"{row.ranks} {row.verb('compiles', 'compile')} code again while steps run",
     "idle-gap": lambda row: f"devices of {row.ranks} are idle although work is queued",
     "hand-over": lambda row: f"the roles {row.where} take turns: one works while the others stand still",
     "missing-rank": lambda row: (
-        f"the others wait for {row.ranks}, for which there is no report" if row.named else "ranks wait for ranks without a report"
+        f"the others wait for {row.ranks}, for which there is no report"
+        if row.named
+        else "ranks wait for ranks without a report"
     ),
     "unexplained": _unexplained,
     "capture-fault": _capture_fault,

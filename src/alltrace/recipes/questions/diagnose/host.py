@@ -51,12 +51,18 @@ class _Kind:
 
 
 _KINDS = {
-    "sync": _Kind("sync", "The host waits for the device and lets it run dry; remove the waits, or read results later."),
+    "sync": _Kind(
+        "sync", "The host waits for the device and lets it run dry; remove the waits, or read results later."
+    ),
     "allocation": _Kind(
-        "allocation", "Memory of the device is allocated and freed between kernels; keep buffers or use a caching allocator.", 0.9
+        "allocation",
+        "Memory of the device is allocated and freed between kernels; keep buffers or use a caching allocator.",
+        0.9,
     ),
     "data": _Kind(
-        "data-stall", "The device waits for the next batch; use more loader workers, prefetch further, or cache the data.", 0.9
+        "data-stall",
+        "The device waits for the next batch; use more loader workers, prefetch further, or cache the data.",
+        0.9,
     ),
     "module-loading": _Kind(
         "module-loading",
@@ -132,12 +138,16 @@ def find(all_ranks: AllRankFacts) -> list[Finding]:
             confidence = 0.5  # what most ranks do in most steps is how the program is
         where, evidence = _evidence(all_ranks, name, lost, chosen)
         of_host = name in HOST_CLASSES
-        change: Callable[[RecoveredTime], Altered | None] | None = None if name == "unknown" else partial(_without, name)
+        change: Callable[[RecoveredTime], Altered | None] | None = (
+            None if name == "unknown" else partial(_without, name)
+        )
         classes = (name, "host-pause") if behind and name == "sync" else (name,)
         if name == "launch":
             classes, change = (name, "short-kernels"), partial(_without_launching, all_ranks)
         if name == "sync":
-            change = partial(_without_waits, all_ranks, _by_rank(all_ranks, short), () if behind else ("host-pause", "data"))
+            change = partial(
+                _without_waits, all_ranks, _by_rank(all_ranks, short), () if behind else ("host-pause", "data")
+            )
         loss = all_ranks.loss(classes, lost, change, shared=HOST_CLASSES if of_host else ())
         # a loader that keeps few hosts waiting is hardly faster than the steps are, and limits shorter ones
         least = 2 * LEAST_SHARE if name == "data" else HIGH_SHARE
@@ -184,7 +194,9 @@ def _short_pause(all_ranks: AllRankFacts, paused: Floats) -> list[Finding]:
 
 
 def _by_rank(all_ranks: AllRankFacts, lost: Floats) -> dict[int, float]:
-    return {rank: total for rank, total in zip(all_ranks.ranks.tolist(), lost.sum(axis=1).tolist(), strict=True) if total}
+    return {
+        rank: total for rank, total in zip(all_ranks.ranks.tolist(), lost.sum(axis=1).tolist(), strict=True) if total
+    }
 
 
 def _pauses_behind_waits(all_ranks: AllRankFacts) -> bool:

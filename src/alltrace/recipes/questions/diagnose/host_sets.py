@@ -176,7 +176,9 @@ class _Named:
         start, end = self._calls.start[loads], self._calls.end[loads]
         held = np.unique(containing(regions, start))
         held = held[held >= 0]
-        whole = intersection(Merged(regions.starts[held], regions.ends[held]), union((self._silence, merge(start, end))))
+        whole = intersection(
+            Merged(regions.starts[held], regions.ends[held]), union((self._silence, merge(start, end)))
+        )
         return whole, name if len(held) else "", len(held)
 
     def _before_loads(self) -> tuple[Merged, str, int]:
@@ -187,7 +189,11 @@ class _Named:
         silent_ns, ended = np.append(self._silence.durations_ns, -1)[at], np.append(self._silence.ends, 0)[at]
         follows = (start - ended <= _FOLLOWING_NS) & (silent_ns >= end - start)
         whole = merge(self._silence.starts[at[follows]], end[follows])
-        return whole, mostly(self._calls.codes[loads][follows], (end - start)[follows], self._calls.texts), int(follows.sum())
+        return (
+            whole,
+            mostly(self._calls.codes[loads][follows], (end - start)[follows], self._calls.texts),
+            int(follows.sum()),
+        )
 
     def module_loading(self) -> tuple[Merged, str, int]:
         """When code was brought to the device."""
@@ -199,7 +205,13 @@ class _Named:
         return union([s for s, _, _ in parts]), named, sum(count for _, _, count in parts)
 
     def _set(
-        self, table: str, wanted: tuple[Pattern, ...], *, others: bool = True, threads: bool = True, holds_launches: bool = True
+        self,
+        table: str,
+        wanted: tuple[Pattern, ...],
+        *,
+        others: bool = True,
+        threads: bool = True,
+        holds_launches: bool = True,
     ) -> tuple[Merged, str, int]:
         start, end, thread, codes, texts = self._read(table)
         # open rows and rows without duration have no information
@@ -227,6 +239,8 @@ class _Named:
 
     def _read(self, table: str) -> tuple[Int64, Int64, Int64, Int64, tuple[str, ...]]:
         if table not in self._tables:
-            start, end, thread, name = whole_columns(self._rank, (table,), {"start": 0, "end": 0, "thread": -1, "name": -1})
+            start, end, thread, name = whole_columns(
+                self._rank, (table,), {"start": 0, "end": 0, "thread": -1, "name": -1}
+            )
             self._tables[table] = (start, end, thread, *named_ids(self._rank, name))
         return self._tables[table]

@@ -52,7 +52,9 @@ def host_time(graph: RankGraph, host: HostSets, begin: int) -> HostTime:
     launches = graph.kind[target] != HOST
     # a segment of work may be placed by a later launch than its first one
     began = graph.launched[target[launches]]
-    np.minimum.at(first, source[launches], np.where(began >= start[launches], np.minimum(began, end[launches]), end[launches]))
+    np.minimum.at(
+        first, source[launches], np.where(began >= start[launches], np.minimum(began, end[launches]), end[launches])
+    )
     until = np.maximum(np.minimum(first[source], end), start)
     after = until - start
     for merged in (*named, host.exchanges):

@@ -98,7 +98,10 @@ def with_joint_losses(findings: Sequence[Finding], all_ranks: AllRankFacts) -> l
     pair = max((p for p in hiding if p.together_ns >= _AS_MUCH * most_ns), key=lambda p: (p.alone_ns, p.together_ns))
     evidence = {"together_ns": pair.together_ns, "together_share": round(pair.together_ns / span_ns, 4)}
     both = (pair.first, pair.second)
-    return [replace(f, told=True, evidence={**f.evidence, **evidence}) if any(f is one for one in both) else f for f in findings]
+    return [
+        replace(f, told=True, evidence={**f.evidence, **evidence}) if any(f is one for one in both) else f
+        for f in findings
+    ]
 
 
 def _beside_a_loader(findings: Sequence[Finding], all_ranks: AllRankFacts) -> list[Finding]:
@@ -132,12 +135,16 @@ def _causes(findings: Sequence[Finding], all_ranks: AllRankFacts) -> list[Findin
     span_ns = all_ranks.span_ns
     steps = len(all_ranks.steps)
     most_ns = [
-        max(f.loss.bound_ns, _of_host_ns(f, all_ranks), round(f.evidence.get("excess_ns_per_step", 0.0) * steps)) for f in findings
+        max(f.loss.bound_ns, _of_host_ns(f, all_ranks), round(f.evidence.get("excess_ns_per_step", 0.0) * steps))
+        for f in findings
     ]
     causes = [
         (_is_told(f, span_ns), time_ns, f)
         for f, time_ns in zip(findings, most_ns, strict=True)
-        if f.loss.without is not None and f.kind not in _NO_CAUSES and not f.needed_at_once and time_ns >= _LEAST_SHARE * span_ns
+        if f.loss.without is not None
+        and f.kind not in _NO_CAUSES
+        and not f.needed_at_once
+        and time_ns >= _LEAST_SHARE * span_ns
     ]
     return [f for _, _, f in sorted(causes, key=lambda cause: cause[:2], reverse=True)[:_MOST_CAUSES]]
 
@@ -156,7 +163,9 @@ class _Pair(NamedTuple):
 def _of_host_ns(finding: Finding, all_ranks: AllRankFacts) -> int:
     if finding.loss.classes[:1] not in [(name,) for name in OF_HOST]:
         return 0
-    return int(all_ranks.of_host(finding.loss.classes[0])[np.isin(all_ranks.ranks, finding.ranks)].sum(axis=1).max(initial=0))
+    return int(
+        all_ranks.of_host(finding.loss.classes[0])[np.isin(all_ranks.ranks, finding.ranks)].sum(axis=1).max(initial=0)
+    )
 
 
 def _can_hide_on_one_rank(first: Finding, second: Finding) -> bool:

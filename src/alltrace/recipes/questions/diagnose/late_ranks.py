@@ -67,5 +67,7 @@ def find(all_ranks: AllRankFacts, others: Sequence[Finding], known: Sequence[Fin
         )
         loss = all_ranks.loss([name for name in CLASSES if name != "communication"], lost)
         told_anyway = loss.estimate_ns >= LEAST_SHARE * all_ranks.span_ns  # even if losses of all ranks hold its time
-        found.append(Finding("straggler", loss, (rank,), str(ops[counts.argmax()]), advice, evidence, 0.7, told=told_anyway))
+        found.append(
+            Finding("straggler", loss, (rank,), str(ops[counts.argmax()]), advice, evidence, 0.7, told=told_anyway)
+        )
     return found

@@ -33,7 +33,9 @@ _FINE = ("_share", "gb_per_s")
 """Numbers that are stated with three decimals; others have one."""
 
 
-def with_machine_evidence(found: Sequence[Finding], states: Mapping[int, MachineState], all_ranks: AllRankFacts) -> list[Finding]:
+def with_machine_evidence(
+    found: Sequence[Finding], states: Mapping[int, MachineState], all_ranks: AllRankFacts
+) -> list[Finding]:
     """The findings, each with what is known of the machines that it is about."""
     gpus = {rank: state.gpu for rank, state in states.items()}
     networks = networks_of({rank: state.network for rank, state in states.items()}, all_ranks.hosts)
@@ -41,7 +43,9 @@ def with_machine_evidence(found: Sequence[Finding], states: Mapping[int, Machine
     for finding in found:
         for said in _said(finding, gpus, networks, states, all_ranks) if finding.ranks else ():
             evidence = {name: round(value, 3 if name.endswith(_FINE) else 1) for name, value in said.evidence.items()}
-            finding = replace(finding, evidence={**finding.evidence, **evidence}, advice=f"{finding.advice} {said.sentence}")
+            finding = replace(
+                finding, evidence={**finding.evidence, **evidence}, advice=f"{finding.advice} {said.sentence}"
+            )
         explained.append(finding)
     return explained
 

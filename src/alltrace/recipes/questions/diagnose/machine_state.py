@@ -32,6 +32,11 @@ def machine_state(rank: Rank, facts: RankFacts, host: HostSets) -> MachineState:
     cpus, places = {}, cpu_places(rank, host.threads)
     if rank.has("sched") or rank.has("samples"):
         launching = difference(judged, union([*host.sets.values(), host.exchanges]))
-        spans = {**{name: intersection(host.sets[name], judged) for name in ("host-pause", "data")}, "launch": launching}
+        spans = {
+            **{name: intersection(host.sets[name], judged) for name in ("host-pause", "data")},
+            "launch": launching,
+        }
         cpus = {name: host_state(rank, host.threads, span) for name, span in spans.items()}
-    return MachineState(gpu_state(rank, facts.regions), network_state(rank, intersection(waits, judged), judged), cpus, places)
+    return MachineState(
+        gpu_state(rank, facts.regions), network_state(rank, intersection(waits, judged), judged), cpus, places
+    )

@@ -122,7 +122,9 @@ def _groups(rank: Rank, step: NDArray[np.int32]) -> list[_Group]:
         texts = rank.texts(pa.array(ids[np.argsort(-by_name, kind="stable")], pa.int64())).to_pylist()
         calls_of = len(np.unique(inside[chosen]))
         name, call, flops, moved = work_of_call
-        groups.append(_Group(name, call, calls_of, int(length[chosen].sum()), flops, moved, tuple(t or "" for t in texts)))
+        groups.append(
+            _Group(name, call, calls_of, int(length[chosen].sum()), flops, moved, tuple(t or "" for t in texts))
+        )
     return groups
 
 
@@ -201,8 +203,14 @@ def _saved_on_any(group: _Group, reason: Reason, *, half: bool) -> int:
 
 def _without_reason(group: _Group, share: float, device: str, *, bound: bool) -> Reason:
     if not group.flops or bound:
-        says = f"memory-bound at a poor bandwidth: it reaches {100 * share:.2g} % of what the memory of {device} carries"
-        return Reason("poor bandwidth", says, "fuse it with its neighbours (torch.compile), use a 16-bit format, or a newer kernel")
+        says = (
+            f"memory-bound at a poor bandwidth: it reaches {100 * share:.2g} % of what the memory of {device} carries"
+        )
+        return Reason(
+            "poor bandwidth",
+            says,
+            "fuse it with its neighbours (torch.compile), use a 16-bit format, or a newer kernel",
+        )
     says = f"low efficiency: it reaches {100 * share:.2g} % of the rate of {device}, and its shapes do not say why"
     advice = "try another version of the library, or let it choose a kernel by trying (TunableOp, cudnn.benchmark)"
     return Reason("low efficiency", says, advice)
@@ -213,7 +221,9 @@ def _slow(
 ) -> SlowOperator:
     says = "; ".join(r.says for r in reasons[:2])
     advice = reasons[0].advice
-    return SlowOperator(where, group.name, reasons[0].name, says, advice, max(saved_ns, 0), group.took_ns, in_table, evidence)
+    return SlowOperator(
+        where, group.name, reasons[0].name, says, advice, max(saved_ns, 0), group.took_ns, in_table, evidence
+    )
 
 
 def _rate(peaks: Peaks, group: _Group) -> float | None:

@@ -39,7 +39,9 @@ _KINDS = {
         "The blocks of matrix products leave multiprocessors empty in their last wave; choose batch, hidden and vocabulary sizes "
         "that are multiples of 64 or 128, or batch small products."
     ),
-    "small-kernels": _Kind("The device is idle between many small kernels; record them in a CUDA graph, or fuse them.", _IDLE),
+    "small-kernels": _Kind(
+        "The device is idle between many small kernels; record them in a CUDA graph, or fuse them.", _IDLE
+    ),
 }
 
 _CONFIDENCE = 0.6
@@ -59,7 +61,9 @@ def find(all_ranks: AllRankFacts) -> list[Finding]:
             "kernels_per_step": round(potential.kernels / max(len(facts.steps), 1)),
         }
         loss = Loss(0, "ceiling", about.classes, 0, 0, AN_OPPORTUNITY)
-        found.append(opportunity(kind, loss, shares, all_ranks.name(potential.name), about.advice, evidence, _CONFIDENCE))
+        found.append(
+            opportunity(kind, loss, shares, all_ranks.name(potential.name), about.advice, evidence, _CONFIDENCE)
+        )
     return found
 
 
@@ -70,7 +74,13 @@ def rank_with_most(shares: Mapping[int, float]) -> int | None:
 
 
 def opportunity(
-    kind: str, loss: Loss, shares: Mapping[int, float], where: str, advice: str, evidence: dict[str, float], confidence: float
+    kind: str,
+    loss: Loss,
+    shares: Mapping[int, float],
+    where: str,
+    advice: str,
+    evidence: dict[str, float],
+    confidence: float,
 ) -> Finding:
     """The finding of the ranks that could save half of what any could, by `shares` of the judged time."""
     most = max(shares.values())

@@ -121,7 +121,11 @@ class _Kinds:
                 continue
             for place in np.flatnonzero(self.device == device).tolist():
                 family = self.families[place]
-                rate = peaks.rate(family.precision) if family.family in MATRIX_FAMILIES and family.precision != HALF else None
+                rate = (
+                    peaks.rate(family.precision)
+                    if family.family in MATRIX_FAMILIES and family.precision != HALF
+                    else None
+                )
                 share[place] = max(1 - rate / peaks.half, 0.0) if rate is not None else 0.0
         vectors = self.named(_VECTOR)
         share[vectors] = np.minimum(share[vectors], _VECTOR_GAIN)
@@ -170,7 +174,9 @@ def _kernels(rows: KernelRows, step: Int32, kinds: _Kinds) -> _Kernels:
     track = of_kind.astype(np.int32)[rows.kind]
     kernels = _Kernels(rows.start, rows.end, track, step, rows.kind, rows.in_graph, kinds)
     after, before = slice(1, None), slice(None, -1)
-    descends = (track[after] < track[before]) | ((track[after] == track[before]) & (rows.start[after] < rows.start[before]))
+    descends = (track[after] < track[before]) | (
+        (track[after] == track[before]) & (rows.start[after] < rows.start[before])
+    )
     if descends.any() or (step < 0).any():
         index = np.flatnonzero(step >= 0)
         index = index[np.lexsort((rows.start[index], track[index]))] if descends.any() else index
@@ -287,7 +293,11 @@ def _empty_share(device: Mapping[str, object] | None, launch: list[int]) -> floa
     if most is None or threads < 1 or any(c not in has for c in known):
         return 0.0
     limits = Limits(
-        has["max_warps_per_sm"], most, has["max_registers_per_sm"], has["max_shared_memory_per_sm"], has["compute_major"]
+        has["max_warps_per_sm"],
+        most,
+        has["max_registers_per_sm"],
+        has["max_shared_memory_per_sm"],
+        has["compute_major"],
     )
     fit = occupancy(threads, max(registers, 0), max(static, 0) + max(dynamic, 0), limits)
     room = fit.blocks * has["sm_count"]

@@ -23,7 +23,17 @@ from alltrace.recipes.questions.diagnose.potential import Potential, potentials
 from alltrace.run.clock import ClockMap
 from alltrace.run.rank import Rank
 from alltrace.trace.arrays import Int64, blocks, coded, integers, is_one_of, is_true
-from alltrace.trace.intervals import Merged, closed, containing, difference, exclusive, intersection, merge, overlap_ns, union
+from alltrace.trace.intervals import (
+    Merged,
+    closed,
+    containing,
+    difference,
+    exclusive,
+    intersection,
+    merge,
+    overlap_ns,
+    union,
+)
 
 _SMALLER = {
     "graphs": ("start", "end", "correlation", "process"),
@@ -66,7 +76,9 @@ class RankFacts:
     copy_ns: Int64  # their summed durations
     call_names: dict[str, str]  # for each class of host calls its most frequent name
     call_counts: dict[str, int]  # for each the number of calls in the whole run
-    host_ns: Int64  # time of the host in each step in all of `HOST_CLASSES` but the last, whether or not the device waits
+    host_ns: (
+        Int64  # time of the host in each step in all of `HOST_CLASSES` but the last, whether or not the device waits
+    )
     loader_ns: int  # what others took to prepare the batches of a step, while the host waited for them; 0 if unknown
     paused_behind_ns: int  # the part of that in pauses that begin as a wait of class `sync` ends
     launch_ns: int  # median time from one launch of a compute kernel to the next
@@ -80,7 +92,9 @@ class RankFacts:
     calls: bool = True  # whether the report has calls, without which nothing is known of the host
     left_out: int = 0  # steps that are not judged because their records may be lost; for a whole run 1 for a part
     of_host: bool = False  # whether it is the work of its host that is judged, since nothing ran on a device
-    parts: Int64 | None = None  # `times` of `PARTS` equal parts of a run without steps, (PARTS, len(CLASSES)); None with steps
+    parts: Int64 | None = (
+        None  # `times` of `PARTS` equal parts of a run without steps, (PARTS, len(CLASSES)); None with steps
+    )
 
     @property
     def paused_ns(self) -> int:
@@ -89,7 +103,9 @@ class RankFacts:
 
     def placed(self, clock: ClockMap) -> RankFacts:
         """The facts of a rank in the time of its files on the run's clock; sums over kernels stay by the host's clock."""
-        return replace(self, regions=clock.apply(self.regions), waits=clock.apply(self.waits), times=clock.lengths(self.times))
+        return replace(
+            self, regions=clock.apply(self.regions), waits=clock.apply(self.waits), times=clock.lengths(self.times)
+        )
 
     def without(self, beyond_ns: Int64) -> RankFacts:
         """The facts without some time of each work in each step (`KernelWork.without`); for a rank with steps."""
@@ -122,7 +138,9 @@ def gather(rank: Rank, steps: Any) -> tuple[RankFacts, HostSets] | None:
     if not spans or (not len(work.starts) and not len(work.communication.starts)):
         return None
     rows: list[Mapping[str, Any]] = steps.to_pylist() if steps is not None else []
-    numbered, regions = regions_of(rows, work.starts, serves=_serves(rank), last_end=int(work.communication.ends.max(initial=0)))
+    numbered, regions = regions_of(
+        rows, work.starts, serves=_serves(rank), last_end=int(work.communication.ends.max(initial=0))
+    )
     whole_run = not len(regions)
     if whole_run:
         numbered = np.zeros(1, np.int64)
@@ -140,7 +158,9 @@ def gather(rank: Rank, steps: Any) -> tuple[RankFacts, HostSets] | None:
     paused_behind = intersection(Merged(pauses.starts[behind], pauses.ends[behind]), judged).total_ns
     counted = _step_of_kernels(kernels, regions)
     # a run without steps has pieces in their place
-    work_done = kernel_work(kernels, _pieces(kernels, counted) if whole_run else counted, PIECES if whole_run else len(regions))
+    work_done = kernel_work(
+        kernels, _pieces(kernels, counted) if whole_run else counted, PIECES if whole_run else len(regions)
+    )
     kinds, copied, took = _copies(copies, regions)
     in_graphs = intersection(merge(integers(graphs.column("start")), integers(graphs.column("end"))), judged).total_ns
     facts = RankFacts(
@@ -289,7 +309,9 @@ def _copies(table: Any, regions: Int64) -> tuple[list[str], Int64, Int64]:
     kinds, kind = coded(table.column("kind"))
     pageable = is_pageable(table)
     size = integers(table.column("bytes"))
-    large = (_step_of(integers(table.column("start")), regions) >= 0) & (size >= _LEAST_COPY_BYTES) & (kind < len(kinds))
+    large = (
+        (_step_of(integers(table.column("start")), regions) >= 0) & (size >= _LEAST_COPY_BYTES) & (kind < len(kinds))
+    )
     large &= ~is_one_of(table.column("kind"), ("memset",)) & ~is_true(table.column("collective"))
     key = 2 * kind[large] + pageable[large]
     found, at = np.unique(key, return_inverse=True)

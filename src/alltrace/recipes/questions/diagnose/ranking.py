@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from alltrace.recipes.questions.diagnose.finding import HIGH_SHARE, LEAST_SHARE, MEDIUM_SHARE, NEVER_HIGH, SEVERITIES, Finding
+from alltrace.recipes.questions.diagnose.finding import (
+    HIGH_SHARE,
+    LEAST_SHARE,
+    MEDIUM_SHARE,
+    NEVER_HIGH,
+    SEVERITIES,
+    Finding,
+)
 
 _STATED = "this time is already included in the losses of other findings"
 
@@ -84,14 +91,22 @@ def ranked(found: Sequence[Finding], span_ns: int) -> list[Ranked]:
         left -= claim
         claims.append(Ranked(finding, claim, span_ns))
     least = max(LEAST_SHARE * span_ns, 1)
-    reported = [c for c in claims if c.finding.told or c.finding.severity is not None or c.claim_ns >= least or _hidden(c, least)]
+    reported = [
+        c
+        for c in claims
+        if c.finding.told or c.finding.severity is not None or c.claim_ns >= least or _hidden(c, least)
+    ]
     causes: dict[str, int] = {}
     designed: dict[str, int] = {}
     for part in reported:
         if part.finding.kind in _ONE_CAUSE:
             causes[part.finding.kind] = causes.get(part.finding.kind, 0) + part.claim_ns
-            designed[part.finding.kind] = designed.get(part.finding.kind, 0) + part.claim_ns * part.finding.needed_at_once
-    reported = [replace(c, cause_ns=causes.get(c.finding.kind), designed_ns=designed.get(c.finding.kind, 0)) for c in reported]
+            designed[part.finding.kind] = (
+                designed.get(part.finding.kind, 0) + part.claim_ns * part.finding.needed_at_once
+            )
+    reported = [
+        replace(c, cause_ns=causes.get(c.finding.kind), designed_ns=designed.get(c.finding.kind, 0)) for c in reported
+    ]
     high = min((c.claim_ns for c in reported if c.severity == "high" and c.cause_ns is None), default=span_ns)
     return sorted((replace(c, costliest=_of_cause(c) > high) for c in reported), key=lambda c: place_of(c, c.severity))
 

@@ -59,7 +59,12 @@ class RecoveredTime:
     """
 
     def __init__(
-        self, replay: Replay, given: Mapping[int, Contribution], members: Any, steps: Int64 | None, peers: Callable[[Replay], Peers]
+        self,
+        replay: Replay,
+        given: Mapping[int, Contribution],
+        members: Any,
+        steps: Int64 | None,
+        peers: Callable[[Replay], Peers],
     ) -> None:
         self._hosts: list[HostTime] = [g.host for g in given.values() if g.host is not None]
         self._of_hosts = all(g.facts is not None and g.facts.of_host for g in given.values())
@@ -70,7 +75,9 @@ class RecoveredTime:
         # where each rank's arcs are in the joint graph: after the arcs of each rank there is one to its first moment
         count = np.array([len(part.source) + 1 for part in replay.parts])
         self._first_arc = np.concatenate(([0], np.cumsum(count)))[:-1]
-        self._place = np.full(int(max(self.replay.graph.arcs.max(initial=-1), self.replay.graph.dropped.max(initial=-1))) + 1, -1)
+        self._place = np.full(
+            int(max(self.replay.graph.arcs.max(initial=-1), self.replay.graph.dropped.max(initial=-1))) + 1, -1
+        )
         self._place[self.replay.graph.arcs] = np.arange(len(self.replay.graph.arcs))
         self._before = replayed(self.replay, self.replay.weights)
 
@@ -197,11 +204,14 @@ class RecoveredTime:
             return None
         places = np.unique(np.concatenate([place for _, place, _ in kernels.values()]))
         totals = {
-            rank: np.bincount(np.searchsorted(places, place), took, len(places)) for rank, (_, place, took) in kernels.items()
+            rank: np.bincount(np.searchsorted(places, place), took, len(places))
+            for rank, (_, place, took) in kernels.items()
         }
         step = places // _MOST_OPERATIONS - 1
         for rank in ranks:
-            apart = {peer: float(np.abs(totals[peer] - totals[rank])[np.isin(step, list(steps))].sum()) for peer in peers}
+            apart = {
+                peer: float(np.abs(totals[peer] - totals[rank])[np.isin(step, list(steps))].sum()) for peer in peers
+            }
             usual = np.median([totals[peer] for peer in peers if apart[peer] <= _ALIKE * min(apart.values())], axis=0)
             more = np.maximum(totals[rank] - usual, 0)
             left, less = np.ones(len(places)), np.zeros(2)
@@ -287,7 +297,9 @@ class RecoveredTime:
         replay, graph = self.replay, self.replay.graph
         _, arrivals = replay.nodes(rank, row)
         ends, begins = replay.nodes(rank, ahead)
-        launched = np.concatenate(([0], *(part.launched for part in replay.parts), np.zeros(graph.nodes, np.int64)))[: graph.nodes]
+        launched = np.concatenate(([0], *(part.launched for part in replay.parts), np.zeros(graph.nodes, np.int64)))[
+            : graph.nodes
+        ]
         source = np.full(graph.nodes, -1)
         arcs = np.flatnonzero(self._works[graph.source] & (replay.kind[graph.target] == TRANSFER))
         arcs = arcs[np.argsort(replay.when[graph.source[arcs]], kind="stable")]
@@ -456,7 +468,9 @@ class RecoveredTime:
             gone = host.wait_arc[host.wait_class == column]
             gone = gone[~self._last_of_step(part, base, gone)] if name == "sync" else gone
             nodes = np.unique(part.target[gone])
-            found += len(nodes) if self._steps is None else int(np.isin(self.replay.step[base + nodes], self._steps).sum())
+            found += (
+                len(nodes) if self._steps is None else int(np.isin(self.replay.step[base + nodes], self._steps).sum())
+            )
         return found
 
     def _reduce(self, weights: Int64, arcs: Int64, taken: Int64) -> None:
@@ -478,6 +492,8 @@ class RecoveredTime:
             work, place = (v[numbers[place] == self.replay.step[base + work]] for v in (work, place))
             kernels = np.bincount(part.cell_node, part.cell_count, minlength=len(part.when))[work]
             whole = np.bincount(place, kernels, minlength=len(numbers))
-            behind = np.bincount(place, kernels * (part.launched[work] >= part.when[latest[place]]), minlength=len(numbers))
+            behind = np.bincount(
+                place, kernels * (part.launched[work] >= part.when[latest[place]]), minlength=len(numbers)
+            )
             found = (node == latest[at]) & (behind <= _AT_THE_END * whole)[at]
         return found

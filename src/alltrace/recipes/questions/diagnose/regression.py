@@ -47,10 +47,14 @@ def find(all_ranks: AllRankFacts) -> list[Finding]:
     there = ~np.isnan(own)
     both = times[there[:, late].any(axis=1) & there[:, ~late].any(axis=1)]  # a report can have steps of one part alone
     grown = (
-        np.nanpercentile(np.nanmean(both[:, late], axis=1) - np.nanmean(both[:, ~late], axis=1), 25, axis=0) if len(both) else 0.0
+        np.nanpercentile(np.nanmean(both[:, late], axis=1) - np.nanmean(both[:, ~late], axis=1), 25, axis=0)
+        if len(both)
+        else 0.0
     )
     growth = {
-        name: float(ns) for name, ns in zip(CLASSES, np.broadcast_to(grown, len(CLASSES)), strict=True) if name != "communication"
+        name: float(ns)
+        for name, ns in zip(CLASSES, np.broadcast_to(grown, len(CLASSES)), strict=True)
+        if name != "communication"
     }
     grows = max(growth, key=lambda name: growth[name])
     values = all_ranks.of(grows)
@@ -89,7 +93,9 @@ def resolved(findings: Sequence[Finding]) -> list[Finding]:
     left = list(findings)
     for finding in [f for f in findings if f.kind == "regression"]:
         growth, since = finding.evidence["slowdown"] - 1, finding.evidence["since_step"]
-        changes = [f for f in findings if f.kind == "throttling" and abs(f.evidence["since_step"] - since) <= _SAME_TIME]
+        changes = [
+            f for f in findings if f.kind == "throttling" and abs(f.evidence["since_step"] - since) <= _SAME_TIME
+        ]
         if any(f.evidence["slowdown"] - 1 >= growth / 2 for f in changes):
             left.remove(finding)
             continue

@@ -57,7 +57,10 @@ def same_work(all_ranks: AllRankFacts) -> SameWork:
     found = SameWork(ratio, kernel_ns, np.where(np.isnan(all_ranks.times[:, :, 0]), np.nan, compute), typical)
     known = ~np.isnan(ratio)
     level = np.array(
-        [float(np.median(its[there])) if 2 * there.sum() >= pieces else 1.0 for its, there in zip(ratio, known, strict=True)]
+        [
+            float(np.median(its[there])) if 2 * there.sum() >= pieces else 1.0
+            for its, there in zip(ratio, known, strict=True)
+        ]
     )
     slower = found.lost(1 - 1 / np.where(known, ratio, level[:, None]), compute)
     return replace(found, own=found.own - slower)

@@ -51,7 +51,12 @@ def _found(all_ranks: AllRankFacts, ranks: set[int], advice: str) -> list[Findin
     loss = all_ranks.loss(
         ("compute",),
         lost,
-        partial(RecoveredTime.less_compute, ranks=all_ranks.ranks, steps=None if steps is None else steps.tolist(), share=share),
+        partial(
+            RecoveredTime.less_compute,
+            ranks=all_ranks.ranks,
+            steps=None if steps is None else steps.tolist(),
+            share=share,
+        ),
     )
     culprits = all_ranks.ranks[total > 0].tolist()
     slices = [all_ranks.facts[rank].work.slices for rank in culprits]
@@ -100,5 +105,7 @@ def notes(run: RunFacts) -> list[str]:
             "and host activity is that of all"
         )
     if sliced:
-        found.append(f"rank {number_ranges(sliced)}: its device is a slice (MIG), which shares the link to the host with others")
+        found.append(
+            f"rank {number_ranges(sliced)}: its device is a slice (MIG), which shares the link to the host with others"
+        )
     return found

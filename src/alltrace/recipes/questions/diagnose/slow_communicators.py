@@ -94,7 +94,9 @@ def possible_excess(all_ranks: AllRankFacts, members: Members, first: Int64) -> 
     """
     groups = {g.number: g for g in all_ranks.alignment.groups}
     unsized = first[(members.size[first] <= 0) & members.certain[first] & (members.transfer[first] > 0)]
-    unsized = unsized[np.isin(members.op[unsized].astype(str), _RING) & np.isin(members.communicator[unsized], list(groups))]
+    unsized = unsized[
+        np.isin(members.op[unsized].astype(str), _RING) & np.isin(members.communicator[unsized], list(groups))
+    ]
     took: dict[tuple[int, str], list[int]] = {}
     for row in unsized.tolist():
         took.setdefault((int(members.communicator[row]), str(members.op[row])), []).append(int(members.transfer[row]))
@@ -108,7 +110,9 @@ def possible_excess(all_ranks: AllRankFacts, members: Members, first: Int64) -> 
     for its in alike.values():
         for (number, op), median in its.items():
             inferred = groups[number].found_by == "structure"
-            others = [m for (n, o), m in its.items() if o != op and (n != number or inferred) and m * _NOT_ONE_LINK > median]
+            others = [
+                m for (n, o), m in its.items() if o != op and (n != number or inferred) and m * _NOT_ONE_LINK > median
+            ]
             if others and median >= _SLOW_RATE * min(others):
                 found[(members.communicator == number) & (members.op == op)] = 1 - min(others) / median
     return found
@@ -117,13 +121,16 @@ def possible_excess(all_ranks: AllRankFacts, members: Members, first: Int64) -> 
 def _that_cost(members: Members, first: Int64, slow: Mapping[int, float]) -> dict[int, float]:
     """The slow communicators without those that lose little and are far less slow than others: from the latency of few bytes."""
     lost = {
-        n: float(members.transfer[first[members.communicator[first] == n]].sum()) * (1 - 1 / ratio) for n, ratio in slow.items()
+        n: float(members.transfer[first[members.communicator[first] == n]].sum()) * (1 - 1 / ratio)
+        for n, ratio in slow.items()
     }
     much, far = _LEAST_PART * max(lost.values(), default=0.0), float(np.sqrt(max(slow.values(), default=1.0)))
     return {n: ratio for n, ratio in slow.items() if lost[n] >= much or ratio >= far}
 
 
-def _of_one_rank(ranks: Mapping[int, Sequence[int]], ratios: Mapping[int, float], slow: Mapping[int, float]) -> dict[int, float]:
+def _of_one_rank(
+    ranks: Mapping[int, Sequence[int]], ratios: Mapping[int, float], slow: Mapping[int, float]
+) -> dict[int, float]:
     """The slow communicators, and those that are slower than others alike and share with them all the one rank that they share."""
     if not slow:
         return {}
@@ -143,9 +150,12 @@ def _rates(members: Members, first: Int64, sizes: Mapping[int, int]) -> dict[int
         if number in sizes:
             took = int(members.transfer[row])
             moved = bus_bytes(op, int(members.size[row]), sizes[number])
-            collected.setdefault(number, {}).setdefault("ring" if op in _RING else op, []).append(_Rate(moved / took, moved, took))
+            collected.setdefault(number, {}).setdefault("ring" if op in _RING else op, []).append(
+                _Rate(moved / took, moved, took)
+            )
     typical = {
-        number: {op: _typical(values) for op, values in its.items() if len(values) >= _ENOUGH} for number, its in collected.items()
+        number: {op: _typical(values) for op, values in its.items() if len(values) >= _ENOUGH}
+        for number, its in collected.items()
     }
     return {number: its for number, its in typical.items() if its}
 
@@ -188,7 +198,9 @@ def _longer(members: Members, first: Int64, ranks: Mapping[int, tuple[int, ...]]
     So this compares messages that are too small for a bandwidth, or without a size in the reports. Of these, communicators of
     the same ranks show nothing: they have the same links, so what takes longer moves more.
     """
-    rows = first[np.isin(members.communicator[first], list(ranks)) & members.certain[first] & (members.transfer[first] > 0)]
+    rows = first[
+        np.isin(members.communicator[first], list(ranks)) & members.certain[first] & (members.transfer[first] > 0)
+    ]
     took: dict[int, dict[tuple[str, int], list[int]]] = {}
     for row in rows.tolist():
         its = took.setdefault(int(members.communicator[row]), {})
@@ -197,7 +209,11 @@ def _longer(members: Members, first: Int64, ranks: Mapping[int, tuple[int, ...]]
     for number, its in took.items():
         own = usual = 0.0
         for key, values in its.items():
-            others = [o[key] for n, o in took.items() if n != number and key in o and (key[1] > 0 or ranks[n] != ranks[number])]
+            others = [
+                o[key]
+                for n, o in took.items()
+                if n != number and key in o and (key[1] > 0 or ranks[n] != ranks[number])
+            ]
             others = [o for o in others if abs(len(o) - len(values)) <= _AS_MANY * len(values)]
             if len(values) >= _ENOUGH and others:
                 own += len(values) * float(np.median(values))

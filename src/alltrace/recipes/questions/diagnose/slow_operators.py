@@ -11,7 +11,9 @@ _CLASSES = ("compute",)
 _MOST_FINDINGS = 6
 _MOST_NOTES = 3
 _NOTED_SHARE = 0.1
-_UNKNOWN_ROOF = f"{AN_OPPORTUNITY}; the device is not known, so it is by what any device does, or all of the operator's time"
+_UNKNOWN_ROOF = (
+    f"{AN_OPPORTUNITY}; the device is not known, so it is by what any device does, or all of the operator's time"
+)
 _CONFIDENCE, _OF_UNKNOWN_DEVICE = 0.6, 0.5
 
 
@@ -25,7 +27,9 @@ def find(all_ranks: AllRankFacts) -> list[Finding]:
     findings = []
     for of_ranks in by_cause.values():
         saved_ns = {rank: sum(s.saved_ns for s in slow) for rank, slow in of_ranks.items()}
-        shares = {r: share_of_kernels(all_ranks.facts[r], ns, _CLASSES, all_ranks.span_ns) for r, ns in saved_ns.items()}
+        shares = {
+            r: share_of_kernels(all_ranks.facts[r], ns, _CLASSES, all_ranks.span_ns) for r, ns in saved_ns.items()
+        }
         if (most := rank_with_most(shares)) is None:
             continue
         first = of_ranks[most][0]

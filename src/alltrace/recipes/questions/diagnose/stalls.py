@@ -48,7 +48,9 @@ def stalls(all_ranks: AllRankFacts) -> Mapping[int, Int64]:
     stalled_ns = np.where(stalled, beyond, 0).astype(np.int64)
     split = np.split(stalled_ns, np.cumsum([n * k for n, k in sizes])[:-1])
     of_rank = {rank: own.reshape(size) for rank, own, size in zip(facts, split, sizes, strict=True)}
-    of_rank = {rank: np.where((own > 0).mean(axis=0) <= _RARELY, own, 0) if len(own) else own for rank, own in of_rank.items()}
+    of_rank = {
+        rank: np.where((own > 0).mean(axis=0) <= _RARELY, own, 0) if len(own) else own for rank, own in of_rank.items()
+    }
     totals = np.array([own.sum() for own in of_rank.values()], np.float64)
     order = np.argsort(-totals, kind="stable")
     if not totals.any():

@@ -67,12 +67,15 @@ def unjudged(all_ranks: AllRankFacts, others: Sequence[Ranked]) -> list[Finding]
     waited_ns = all_ranks.waiting_ns(lost)
     least_ns = max(LEAST_SHARE * all_ranks.span_ns, 1)
     much = any(o.claim_ns >= MEDIUM_SHARE * all_ranks.span_ns for o in others)
-    if all_ranks.doubt is None or waited_ns < least_ns or much or sum(o.claim_ns for o in others) >= _EXPLAINED * waited_ns:
+    if (
+        all_ranks.doubt is None
+        or waited_ns < least_ns
+        or much
+        or sum(o.claim_ns for o in others) >= _EXPLAINED * waited_ns
+    ):
         return []
     loss = all_ranks.loss(("communication",), lost, None, waited_ns)
-    advice = (
-        f"Record which ranks communicate, which tells for whom devices wait: {why_unsized(all_ranks.alignment.run.manifest)[1]}."
-    )
+    advice = f"Record which ranks communicate, which tells for whom devices wait: {why_unsized(all_ranks.alignment.run.manifest)[1]}."
     evidence: dict[str, float] = {"stalled_ns_per_step": round(waited_ns / max(len(all_ranks.steps), 1))}
     ranks = tuple(all_ranks.ranks.tolist())
     return [Finding("unexplained", loss, ranks, "communication", advice, evidence, 0.3)]
