@@ -1,10 +1,9 @@
 """The compiled modules of the package; everything else about it stands in pyproject.toml.
 
-Environment variables:
-    ALLTRACE_SANITIZE: sanitizers to compile with, as the compiler names them, such as `address,undefined`.
-        What they report ends the program and names the line of the .pyx. `make sanitize` sets it.
-    ALLTRACE_LINETRACE: if set, every line of the .pyx is reported to coverage tools. The limited API has no line tracing, so such
-        a build is for one version of Python. `make coverage-core` sets it, in a copy of the sources.
+Environment variables: ALLTRACE_SANITIZE: sanitizers to compile with, as the compiler names them, such as
+    `address,undefined`. What they report ends the program and names the line of the .pyx. `make sanitize` sets it.
+    ALLTRACE_LINETRACE: if set, every line of the .pyx is reported to coverage tools. The limited API has no line
+    tracing, so such a build is for one version of Python. `make coverage-core` sets it, in a copy of the sources.
 """
 
 import os
@@ -27,8 +26,8 @@ DIRECTIVES = {
 }
 SANITIZERS = os.environ.get("ALLTRACE_SANITIZE")
 LINETRACE = bool(os.environ.get("ALLTRACE_LINETRACE"))
-SHARED = (
-    "alltrace.core.cython_shared"  # the code that Cython would write into every module, such as that of memoryviews
+SHARED = (  # the code that Cython would write into every module, such as that of memoryviews
+    "alltrace.core.cython_shared"
 )
 TRACE_MACROS = [("CYTHON_TRACE", "1"), ("CYTHON_TRACE_NOGIL", "1")]
 
@@ -61,7 +60,8 @@ setup(
         extensions(),
         compiler_directives={**DIRECTIVES, "linetrace": LINETRACE},
         shared_utility_qualified_name=SHARED,
-        # reports of sanitizers name lines of the .pyx; all builds have them, so that a sanitized one uses the same C sources
+        # reports of sanitizers name lines of the .pyx; all builds have them, so that a sanitized one uses the same C
+        # sources
         emit_linenums=True,
         # `Cython.Coverage` looks for C sources beside the .pyx
         build_dir=None if LINETRACE else "build/cython",

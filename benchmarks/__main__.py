@@ -1,6 +1,7 @@
 """Runs the benchmarks and prints a Markdown table. `python -m benchmarks [--runs N] [--record] [SUITE...]`.
 
-`--record` also writes the rows of each suite into `docs/benchmarks.md`; `--stale` marks those that are older than their code.
+`--record` also writes the rows of each suite into `docs/benchmarks.md`; `--stale` marks those that are older than their
+code.
 """
 
 from __future__ import annotations

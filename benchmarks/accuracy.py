@@ -1,10 +1,11 @@
 """How often a diagnosis is right: `python -m benchmarks.accuracy --write docs/accuracy.md` simulates runs with known faults.
 
-Every kind of fault is planted alone in every layout and with every seed, at ranks and with a strength drawn from the seed; pairs
-of faults likewise; and runs without any. A finding is right when it has the fault's kind and names its culprits exactly: the
-ranks, of a slow host the host. The first finding is right when it is about what costs most: the fault, or the run's own exposed
-communication, which follows from simulating the run without the fault, and again with communication that takes no time. The seeds
-and the sizes of the runs for the table differ from those used for developing (`--developing`).
+Every kind of fault is planted alone in every layout and with every seed, at ranks and with a strength drawn from the
+seed; pairs of faults likewise; and runs without any. A finding is right when it has the fault's kind and names its
+culprits exactly: the ranks, of a slow host the host. The first finding is right when it is about what costs most: the
+fault, or the run's own exposed communication, which follows from simulating the run without the fault, and again with
+communication that takes no time. The seeds and the sizes of the runs for the table differ from those used for
+developing (`--developing`).
 """
 
 from __future__ import annotations
@@ -316,7 +317,10 @@ def _table(
         "",
         "| all | right |",
         "|---|---|",
-        f"| the costliest is first, the fault and its culprits are named | {sum(every)} of {len(every)} ({_percent(every)} %) |",
+        (
+            f"| the costliest is first, the fault and its culprits are named | {sum(every)} of {len(every)}"
+            f" ({_percent(every)} %) |"
+        ),
         f"| both of a pair in the first three | {sum(both)} of {len(both)} ({_percent(both)} %) |",
         f"| healthy runs with a `high` finding | {falsely} of {healthy} |",
     ]

@@ -1,10 +1,10 @@
 """How exact the clocks are that collectives give: `python -m benchmarks.accuracy_clocks` prints a table.
 
-A job of 64 ranks on 8 hosts is simulated at the level of its collectives: tensor parallel groups of 4 within a host, data
-parallel groups across hosts, none of all ranks. Hosts' clocks are off by up to 0.5 s and 5 ppm, every report's UTC stamp by 2 ms
-more (standard deviation); each end is late by 2 microseconds on average (exponential), and one end in twenty by up to 10 ms. The
-error is the largest difference, over the whole run, between the aligned time of a rank and that of the first host, against the
-truth.
+A job of 64 ranks on 8 hosts is simulated at the level of its collectives: tensor parallel groups of 4 within a host,
+data parallel groups across hosts, none of all ranks. Hosts' clocks are off by up to 0.5 s and 5 ppm, every report's UTC
+stamp by 2 ms more (standard deviation); each end is late by 2 microseconds on average (exponential), and one end in
+twenty by up to 10 ms. The error is the largest difference, over the whole run, between the aligned time of a rank and
+that of the first host, against the truth.
 """
 
 from __future__ import annotations

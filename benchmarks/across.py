@@ -1,8 +1,8 @@
 """What the questions across ranks cost: `python -m benchmarks across`.
 
-64 ranks with 100 k kernels each are simulated and imported once; then every verb runs in a separate process, the alignment first.
-In addition, alignment, matching and waits of 32 ranks with 2,020 collectives each are timed inside a process: `python -m benchmarks
-align` measures only these.
+64 ranks with 100 k kernels each are simulated and imported once; then every verb runs in a separate process, the
+alignment first. In addition, alignment, matching and waits of 32 ranks with 2,020 collectives each are timed inside a
+process: `python -m benchmarks align` measures only these.
 """
 
 from __future__ import annotations
@@ -106,7 +106,10 @@ def alignment(runs: int) -> list[str]:
     what = "32 ranks x 2,020 collectives, all 64,640 members matched"
     return [
         f"| align, match, wait: {what} | - | - | {rest:.2f} CPU s |",
-        f"| the same with reading, steps and writing | - | - | {total:.2f} CPU s ({read:.2f}, {steps:.2f}, {wrote:.2f}) |",
+        (
+            f"| the same with reading, steps and writing | - | - | {total:.2f} CPU s ({read:.2f}, {steps:.2f},"
+            f" {wrote:.2f}) |"
+        ),
     ]
 
 

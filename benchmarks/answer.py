@@ -1,9 +1,9 @@
 """From reports to an answer: `python -m benchmarks.answer [--ranks 1024] [--steps 25] [--jobs N]`.
 
-A healthy job is simulated, every rank of it, as reports of Nsight Systems. Then come the stages that somebody waits for, each as a
-command of its own and from its beginning: the import, the alignment, `diagnose`, and the levels of detail that the page shows. The
-table has wall time, CPU time and the peak of the largest process, and their sum. 25 steps are 20 k events a rank, 126 are 100 k,
-6 are 5 k.
+A healthy job is simulated, every rank of it, as reports of Nsight Systems. Then come the stages that somebody waits
+for, each as a command of its own and from its beginning: the import, the alignment, `diagnose`, and the levels of
+detail that the page shows. The table has wall time, CPU time and the peak of the largest process, and their sum. 25
+steps are 20 k events a rank, 126 are 100 k, 6 are 5 k.
 """
 
 from __future__ import annotations
@@ -88,7 +88,8 @@ def main() -> None:
     print(row("all", total))
     size = folder_bytes(reports) / 1e6, folder_bytes(run) / 1e6
     print(
-        f"\nReports {size[0]:.0f} MB, run {size[1]:.0f} MB, {os.cpu_count()} processors, load {os.getloadavg()[0]:.1f} at the end."
+        f"\nReports {size[0]:.0f} MB, run {size[1]:.0f} MB, {os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}"
+        " at the end."
     )
     if args.remove:
         shutil.rmtree(reports.parent)

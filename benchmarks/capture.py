@@ -79,8 +79,9 @@ def _wrapper(runs: int) -> list[str]:
                 taken[name].append(run_once(command, installed))
         alone = taken.pop("alone")
         return [
-            f"| capture exec, {name} | a script in nsys's place | | best and median of {runs}: "
-            f"{_more(alone, mine, 'cpu_s')} ms of CPU more, {_more(alone, mine, 'wall_s')} ms of wall time more; at most 150 |"
+            f"| capture exec, {name} | a script in nsys's place | | best and median of {runs}:"
+            f" {_more(alone, mine, 'cpu_s')} ms of CPU more, {_more(alone, mine, 'wall_s')} ms of wall time more; at"
+            " most 150 |"
             for name, mine in taken.items()
         ]
 

@@ -1,11 +1,12 @@
 """Whether the intervals of clocks hold the truth: `python -m benchmarks.clock_intervals [--runs 200]` prints a table.
 
-Jobs of every layout are simulated on several hosts, with ends that scatter by the given times what was measured on real machines.
-Their operations are matched as they met. Hosts' clocks are off by up to half a second and 20 ppm. Of each three jobs one has exact
-UTC stamps, one has stamps that are off by milliseconds, and one has these with the hosts' monotonic clocks.
+Jobs of every layout are simulated on several hosts, with ends that scatter by the given times what was measured on real
+machines. Their operations are matched as they met. Hosts' clocks are off by up to half a second and 20 ppm. Of each
+three jobs one has exact UTC stamps, one has stamps that are off by milliseconds, and one has these with the hosts'
+monotonic clocks.
 
-The table has, for each layout and scatter, the share of hosts whose offset is within `error_ns` of the truth, how wide that
-interval is to each side, and how far offsets are off.
+The table has, for each layout and scatter, the share of hosts whose offset is within `error_ns` of the truth, how wide
+that interval is to each side, and how far offsets are off.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """What a cluster costs: `python -m benchmarks.cluster [--ranks 64 256] [--steps 25]`.
 
-Four workers of a Dask cluster on two emulated nodes, each with its own name and disk, against `--jobs 4` of one machine,
-stage by stage: the CPU time of the command, its processes, the scheduler and the workers. Their CPU time while they
-wait is measured before and subtracted. Each stage is repeated from scratch; a first import has the workers load what they need.
+Four workers of a Dask cluster on two emulated nodes, each with its own name and disk, against `--jobs 4` of one
+machine, stage by stage: the CPU time of the command, its processes, the scheduler and the workers. Their CPU time while
+they wait is measured before and subtracted. Each stage is repeated from scratch; a first import has the workers load
+what they need.
 """
 
 from __future__ import annotations

@@ -73,8 +73,8 @@ def made_run(name: str, scenario: str, faults: tuple[str, ...] = (), **values: A
 def many_ranks(name: str, like: Path, ranks: int) -> Path:
     """A run of as many ranks as wanted, made from one of few, equal ranks, to avoid the time of a simulation.
 
-    Each rank is a copy of one of the run's, with its own files. Hosts have other names, and clocks and stamps that are off by
-    other times.
+    Each rank is a copy of one of the run's, with its own files. Hosts have other names, and clocks and stamps that are
+    off by other times.
     """
     run = FOLDER / name / "run"
     if (run / "manifest.json").is_file():

@@ -177,7 +177,10 @@ def summary(compared: Sequence[Compared]) -> str:
     near = f"{100 * NEAR:.0f} point"
     lines += [
         "",
-        f"first finding equal (kind, culprits, loss within {near}): {sum(c.first_equal for c in done)} of {len(compared)}",
+        (
+            f"first finding equal (kind, culprits, loss within {near}): {sum(c.first_equal for c in done)} of"
+            f" {len(compared)}"
+        ),
         f"all findings equal: {len(done) - len(different)} of {len(compared)}",
         "",
     ]
@@ -214,7 +217,8 @@ def main() -> None:
             break
     write_json(args, [asdict(c) for c in compared])
     print(
-        f"{len(compared)} programs, --split {args.split} --seed {args.seed}, {time.process_time() - begun:.0f} s of CPU time\n"
+        f"{len(compared)} programs, --split {args.split} --seed {args.seed}, {time.process_time() - begun:.0f} s of CPU"
+        " time\n"
     )
     print(summary(compared))
 

@@ -1,8 +1,8 @@
 """A run to a Paraver trace, in CPU seconds for a million rows and in memory, against nsys2prv in the same hour.
 
-nsys2prv is run once, on a report of 1.0 M rows, which takes it about a minute of CPU; ours on that report and on one of 4.3 M rows,
-before it and after it, as other programs may slow the machine down meanwhile. nsys2prv is run as a program: ALLTRACE_NSYS2PRV names
-it, and it calls nsys, which must be on PATH; without it ours alone is measured.
+nsys2prv is run once, on a report of 1.0 M rows, which takes it about a minute of CPU; ours on that report and on one of
+4.3 M rows, before it and after it, as other programs may slow the machine down meanwhile. nsys2prv is run as a program:
+ALLTRACE_NSYS2PRV names it, and it calls nsys, which must be on PATH; without it ours alone is measured.
 """
 
 from __future__ import annotations
@@ -54,9 +54,14 @@ def run(runs: int) -> list[str]:
         million = f"against {their_s:.1f} CPU s for a million rows"
         their_lines = f"{same.rows:,} rows, {_lines(place / 'theirs.prv'):,} lines"
         return [
-            f"| export to .prv | nsys2prv | {their_s / large_s:.0f} | {large_s:.2f} {million}; {lines}, against {their_lines} |",
-            f"| export to .prv of the same report | nsys2prv | {their_s / same_s:.0f} | {same_s:.2f} {million}; "
-            f"{same.rows:,} rows, {_lines(same.path):,} lines, against {their_lines} |",
+            (
+                f"| export to .prv | nsys2prv | {their_s / large_s:.0f} | {large_s:.2f} {million}; {lines}, against"
+                f" {their_lines} |"
+            ),
+            (
+                f"| export to .prv of the same report | nsys2prv | {their_s / same_s:.0f} | {same_s:.2f} {million}; "
+                f"{same.rows:,} rows, {_lines(same.path):,} lines, against {their_lines} |"
+            ),
             f"| export to .prv, peak memory | nsys2prv | - | {peak:.0f} MB against {theirs.peak_mb:.0f} MB |",
             _sixteen(place),
         ]
@@ -92,7 +97,10 @@ def _sixteen(folder: Path) -> str:
     rows = sum(sum(r.rows.values()) for r in opened.ranks)
     taken = run_once([*ALLTRACE, "export", "paraver", str(opened.path), "-o", str(folder / "out.prv.gz")])
     size = (folder / "out.prv.gz").stat().st_size / 1e6
-    figures = f"{taken.cpu_s:.0f} CPU s, {taken.wall_s:.0f} s, {taken.peak_mb:.0f} MB; {rows:,} rows, {size:.0f} MB of .prv.gz"
+    figures = (
+        f"{taken.cpu_s:.0f} CPU s, {taken.wall_s:.0f} s, {taken.peak_mb:.0f} MB; {rows:,} rows, {size:.0f} MB of"
+        " .prv.gz"
+    )
     return f"| export to .prv.gz, 16 ranks x 1 M events | - | - | {figures} |"
 
 

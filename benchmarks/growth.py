@@ -1,10 +1,11 @@
 """How the work grows with the ranks: `python -m benchmarks.growth [--clocks] [--ranks 128 256 512] [--scenarios healthy pipeline]`.
 
-Runs with few events per rank are simulated and imported once. Each stage then runs as a separate command with one process, from its
-beginning: the import, the alignment, the page's levels of detail, and questions; these once more with each rank's part
-stored, and `diagnose` with stored findings. The power is that with which CPU time grows from the fewest to the most ranks; the
-start of Python is in it. `--clocks` measures the fit of clocks alone, in this process: jobs of `benchmarks.accuracy_clocks` with 8
-steps, with and without monotonic stamps. `tools/make_growth_chart.py` draws the table in docs/benchmarks.md.
+Runs with few events per rank are simulated and imported once. Each stage then runs as a separate command with one
+process, from its beginning: the import, the alignment, the page's levels of detail, and questions; these once more with
+each rank's part stored, and `diagnose` with stored findings. The power is that with which CPU time grows from the
+fewest to the most ranks; the start of Python is in it. `--clocks` measures the fit of clocks alone, in this process:
+jobs of `benchmarks.accuracy_clocks` with 8 steps, with and without monotonic stamps. `tools/make_growth_chart.py` draws
+the table in docs/benchmarks.md.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The verdict on published hangs with injected faults: `python -m benchmarks.hang_published FOLDER`.
 
-FOLDER is `tests/attribution/unit/fr_traces` of NVIDIA/nvidia-resiliency-ext, which is fetched and not copied into the project: a
-folder for each hang with `_dump_N` of 16 ranks, and `fault_injection.log` with the ranks in which a fault was injected.
+FOLDER is `tests/attribution/unit/fr_traces` of NVIDIA/nvidia-resiliency-ext, which is fetched and not copied into the
+project: a folder for each hang with `_dump_N` of 16 ranks, and `fault_injection.log` with the ranks in which a fault
+was injected.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The verdict on simulated hangs: `python -m benchmarks.hang_simulated [--cases 120] [--seed N] [--lost SHARE] [--scale RANKS]`.
 
-Each job is drawn by the seed: its layout, its fault, the ranks. A case is right if the first row names exactly the planted ranks (a
-network's ranks are not known, so its kind counts). With `--lost`, a share of the dumps is missing, cut or empty; a sentence
-that says that something cannot be known is counted apart. `--scale` times one job of this many ranks, each with a dump of 2,000
-operations with 12 frames.
+Each job is drawn by the seed: its layout, its fault, the ranks. A case is right if the first row names exactly the
+planted ranks (a network's ranks are not known, so its kind counts). With `--lost`, a share of the dumps is missing, cut
+or empty; a sentence that says that something cannot be known is counted apart. `--scale` times one job of this many
+ranks, each with a dump of 2,000 operations with 12 frames.
 """
 
 from __future__ import annotations
@@ -47,10 +47,12 @@ def score(cases: int, seed: int, lost: float, *, show: bool) -> None:
             wrong += 1
             if show:
                 print(
-                    f"{seed + number}: {truth['fault']} of {truth['ranks']}: {row['kind']} {row['ranks']}: {answer.verdict}"
+                    f"{seed + number}: {truth['fault']} of {truth['ranks']}: {row['kind']} {row['ranks']}:"
+                    f" {answer.verdict}"
                 )
     print(
-        f"{right} of {cases} right, {unknown} cannot be known, {wrong} wrong; {lost:.0%} of the dumps lost, seeds from {seed}"
+        f"{right} of {cases} right, {unknown} cannot be known, {wrong} wrong; {lost:.0%} of the dumps lost, seeds from"
+        f" {seed}"
     )
 
 

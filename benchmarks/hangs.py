@@ -1,7 +1,7 @@
 """Makes real jobs hang on this machine and asks who is to blame: `python -m benchmarks.hangs [CAUSE...] [--seed N] [--keep DIR]`.
 
-Each job is `torchrun` with gloo and 8 processes (`ALLTRACE_TORCH_PYTHON`); a rank and a step are drawn by the seed. The table of
-truths is written down here before any job runs. What the jobs leave stays in DIR.
+Each job is `torchrun` with gloo and 8 processes (`ALLTRACE_TORCH_PYTHON`); a rank and a step are drawn by the seed. The
+table of truths is written down here before any job runs. What the jobs leave stays in DIR.
 """
 
 from __future__ import annotations
@@ -174,7 +174,8 @@ def main() -> None:
         good += is_right
         row = answer["rows"][0]
         print(
-            f"| {cause} | {rank} | {row['kind']} | {'yes' if is_right else 'no'} | {took_s:.2f} | {answer['verdict']} |",
+            f"| {cause} | {rank} | {row['kind']} | {'yes' if is_right else 'no'} | {took_s:.2f} |"
+            f" {answer['verdict']} |",
             flush=True,
         )
     print(f"\n{good} of {judged} right")

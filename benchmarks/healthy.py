@@ -1,7 +1,8 @@
 """What alltrace flags in reports of healthy runs, where nothing should be: `python -m benchmarks.healthy [--simulated N]`.
 
-Imports each report of the folder that `ALLTRACE_DATA` names, alone, and simulated runs of all scenarios with different seeds.
-Prints each report or run with rows that were set aside, by table and reason, or with a rank whose times are in doubt.
+Imports each report of the folder that `ALLTRACE_DATA` names, alone, and simulated runs of all scenarios with different
+seeds. Prints each report or run with rows that were set aside, by table and reason, or with a rank whose times are in
+doubt.
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ def _bandwidth(analysis: Any, _folder: str) -> dict[str, list[float]]:
 
 def _sequences(analysis: Any, folder: str) -> list[dict[str, Any]]:
     found = analysis.get_frequent_cuda_kernel_sequences(operator_name="aten::", output_dir=folder, rank=0, top_k=5)
-    return [{c: (v.item() if hasattr(v, "item") else v) for c, v in row.items()} for _, row in found.iterrows()]
+    return [{c: v.item() if hasattr(v, "item") else v for c, v in row.items()} for _, row in found.iterrows()]
 
 
 QUESTIONS: dict[str, Callable[[Any, str], Any]] = {

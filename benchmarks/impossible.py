@@ -2,11 +2,11 @@
 
     python -m benchmarks.impossible [--format sqlite|kineto] [KIND ...]
 
-A simulated run of four ranks has a planted fault on rank 2. Each kind of impossible content is written into the report of rank 1:
-an export of Nsight Systems, or a trace of PyTorch, whose events are tables with the same columns while they are changed. A kind is
-right if the first finding is as before (kind, ranks but rank 1, severity; loss within 10 %, or withheld), nothing is found of other
-ranks that was not, and something is said of rank 1 or its file: a capture fault, or a note. Nothing need be said of what changes no
-answer.
+A simulated run of four ranks has a planted fault on rank 2. Each kind of impossible content is written into the report
+of rank 1: an export of Nsight Systems, or a trace of PyTorch, whose events are tables with the same columns while they
+are changed. A kind is right if the first finding is as before (kind, ranks but rank 1, severity; loss within 10 %, or
+withheld), nothing is found of other ranks that was not, and something is said of rank 1 or its file: a capture fault,
+or a note. Nothing need be said of what changes no answer.
 """
 
 from __future__ import annotations

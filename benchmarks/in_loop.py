@@ -1,11 +1,12 @@
 """The verdict inside the loop: `python -m benchmarks.in_loop [--ranks 64] [--cases 50] [--healthy 10] [--cost 600] [--seed N]`.
 
-One job of many processes, `programs/in_loop_training.py`, whose steps take 100 ms. In each case one phase of one rank, drawn by
-the seed and written down before the job runs, is longer by 5 ms for 50 steps, from a drawn step on; 25 healthy steps follow. A case
-is right if a line within these 50 steps names the rank and the phase first and no line names another rank. Healthy stretches have
-500 steps, and no line may name a rank. The cost is the CPU time of a step with the report less that without, in blocks of 25 steps
-in turn (one with it, two without, whose difference is the noise), exchange and record included. It is higher where other programs
-empty the caches between two steps, so the load of the machine is printed too.
+One job of many processes, `programs/in_loop_training.py`, whose steps take 100 ms. In each case one phase of one rank,
+drawn by the seed and written down before the job runs, is longer by 5 ms for 50 steps, from a drawn step on; 25 healthy
+steps follow. A case is right if a line within these 50 steps names the rank and the phase first and no line names
+another rank. Healthy stretches have 500 steps, and no line may name a rank. The cost is the CPU time of a step with the
+report less that without, in blocks of 25 steps in turn (one with it, two without, whose difference is the noise),
+exchange and record included. It is higher where other programs empty the caches between two steps, so the load of the
+machine is printed too.
 """
 
 from __future__ import annotations
@@ -147,9 +148,9 @@ def main() -> None:
         noise = median(1e6 * abs(one["cpu"][1] - one["cpu"][2]) for one in results)
         step, *others = (1e3 * median(one["wall"][n] for one in results) for n in range(3))
         print(
-            f"cost: {median(costs):.0f} us of CPU a rank and step (median; {costs[0]:.0f} to {costs[-1]:.0f}; without it two "
-            f"halves differ by {noise:.0f}); median step {step:.2f} ms with it, {others[0]:.2f} and {others[1]:.2f} ms without; "
-            f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors"
+            f"cost: {median(costs):.0f} us of CPU a rank and step (median; {costs[0]:.0f} to {costs[-1]:.0f}; without"
+            f" it two halves differ by {noise:.0f}); median step {step:.2f} ms with it, {others[0]:.2f} and"
+            f" {others[1]:.2f} ms without; load {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors"
         )
 
 

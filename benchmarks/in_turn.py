@@ -1,11 +1,11 @@
 """Two versions of this repository, run alternately: `python -m benchmarks.in_turn OTHER --runs N -- ARGUMENTS` prints their times.
 
-OTHER is a checkout of the other version, such as `git worktree add --detach FOLDER COMMIT` makes; ARGUMENTS are passed to
-`alltrace`, in which `{new}` is the name of a new folder for each run; `--questions` instead
-runs seven different questions on one large report, which is new to the cache that they share, and `--imports REPORT...` imports
-each report, one after the other, with the times of each. On a machine with a speed that
-changes from minute to minute, differences of 5 % are visible only in this way: the mean difference is of the pairs, without
-the tenth at either end, and comes with its standard error.
+OTHER is a checkout of the other version, such as `git worktree add --detach FOLDER COMMIT` makes; ARGUMENTS are passed
+to `alltrace`, in which `{new}` is the name of a new folder for each run; `--questions` instead runs seven different
+questions on one large report, which is new to the cache that they share, and `--imports REPORT...` imports each report,
+one after the other, with the times of each. On a machine with a speed that changes from minute to minute, differences
+of 5 % are visible only in this way: the mean difference is of the pairs, without the tenth at either end, and comes
+with its standard error.
 """
 
 from __future__ import annotations
@@ -84,7 +84,8 @@ def main() -> None:
         parser.error(f"--runs must be at least 1; {args.runs} was given")
     if not (args.other / "src" / "alltrace").is_dir():
         parser.error(
-            f"{args.other} is not a checkout of this repository; make one with `git worktree add --detach FOLDER COMMIT`"
+            f"{args.other} is not a checkout of this repository; make one with `git worktree add --detach FOLDER"
+            " COMMIT`"
         )
     if bool(args.questions) + bool(args.arguments) + bool(args.imports) != 1:
         parser.error("expected arguments of alltrace, --questions or --imports")

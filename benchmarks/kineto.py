@@ -64,8 +64,9 @@ def _compare(source: Path, folder: Path, runs: int) -> list[str]:
     total = sum(t[0].cpu_s for t in asked.values())
     slowest = max(asked, key=lambda n: asked[n][0].cpu_s)
     rows.append(
-        f"| {len(asked)} summaries of it, each a process | - | - | {total / millions:.2f} s CPU per million events, "
-        f"{slowest} the most with {asked[slowest][0].cpu_s:.2f} s and {max(t[0].peak_mb for t in asked.values()):.0f} MB |"
+        f"| {len(asked)} summaries of it, each a process | - | - | {total / millions:.2f} s CPU per million events,"
+        f" {slowest} the most with {asked[slowest][0].cpu_s:.2f} s and {max(t[0].peak_mb for t in asked.values()):.0f}"
+        " MB |"
     )
     return rows
 

@@ -49,9 +49,9 @@ def write(path: Path, lines: int) -> None:
         for n in range(lines):
             rank, (op, datatype) = n % _RANKS, _OPS[n // _RANKS % 4]
             file.write(
-                f"node-{rank // 8}:{1000 + rank}:{1000 + rank} [{rank % 8}] NCCL INFO {op}: opCount {n // _RANKS:x} sendbuff "
-                f"0x7f33f87{n % 4096:05x} recvbuff 0x7f33f878ca00 count {_SIZES[n // 64 % 4]} datatype {datatype} op 0 root 0 "
-                f"comm 0x55d5{rank:08x} [nranks={_RANKS}] stream 0x9cd23f10\n"
+                f"node-{rank // 8}:{1000 + rank}:{1000 + rank} [{rank % 8}] NCCL INFO {op}: opCount {n // _RANKS:x}"
+                f" sendbuff 0x7f33f87{n % 4096:05x} recvbuff 0x7f33f878ca00 count {_SIZES[n // 64 % 4]} datatype"
+                f" {datatype} op 0 root 0 comm 0x55d5{rank:08x} [nranks={_RANKS}] stream 0x9cd23f10\n"
             )
 
 
@@ -73,9 +73,14 @@ def run(runs: int) -> list[str]:
             theirs.append(_time(pipeline))
     reading, command_s, pipeline_s = median(ours), median(commands), median(theirs)
     return [
-        f"| logs nccl: read and count {LINES:,} COLL lines | grep, grep, awk | {pipeline_s / reading:.1f} | "
-        f"{reading:.2f} s ({LINES / reading / 1e6:.2f} M lines/s), pipeline {pipeline_s:.2f} s |",
-        f"| logs nccl --view sizes, the whole command | grep, grep, awk | {pipeline_s / command_s:.1f} | {command_s:.2f} s |",
+        (
+            f"| logs nccl: read and count {LINES:,} COLL lines | grep, grep, awk | {pipeline_s / reading:.1f} | "
+            f"{reading:.2f} s ({LINES / reading / 1e6:.2f} M lines/s), pipeline {pipeline_s:.2f} s |"
+        ),
+        (
+            f"| logs nccl --view sizes, the whole command | grep, grep, awk | {pipeline_s / command_s:.1f} |"
+            f" {command_s:.2f} s |"
+        ),
     ]
 
 

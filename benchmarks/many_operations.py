@@ -1,10 +1,10 @@
 """Memory and time of matching many operations: `python -m benchmarks.many_operations [--operations 500 2000 8000] [--unnamed]`.
 
-Makes the operations of a job with tensor groups of 8 ranks, each group on a separate host with a clock of its own, as tables and
-without reports. Each number of operations per rank is matched twice, in a process each: with tables that are read from files again
-and again, as an alignment does if they are many, and with all in memory. The table has what finding instances and clocks takes, the
-making of the tables, the share of instances found that are right and of those there that are found, and the largest error of a
-host's offset and rate.
+Makes the operations of a job with tensor groups of 8 ranks, each group on a separate host with a clock of its own, as
+tables and without reports. Each number of operations per rank is matched twice, in a process each: with tables that are
+read from files again and again, as an alignment does if they are many, and with all in memory. The table has what
+finding instances and clocks takes, the making of the tables, the share of instances found that are right and of those
+there that are found, and the largest error of a host's offset and rate.
 """
 
 from __future__ import annotations
@@ -165,7 +165,8 @@ def main(arguments: list[str] | None = None) -> None:
         print(matched(args.ranks, args.operations[0], named=not args.unnamed, files=args.one == "files"))
         return
     print(
-        "| operations of each rank | | CPU time | peak | right | found | offset | rate |\n|---|---|---|---|---|---|---|---|",
+        "| operations of each rank | | CPU time | peak | right | found | offset | rate"
+        " |\n|---|---|---|---|---|---|---|---|",
         flush=True,
     )
     for many in args.operations:

@@ -1,11 +1,11 @@
 """How surely operations are matched: `python -m benchmarks.matching --programs 108 --seed 7 --split unseen`.
 
-Programs of every layout are executed with ends that scatter as measured on real machines, and written as profilers write them:
-with identifiers, with the names of NCCL's ranges alone, or with nothing but kernels. alltrace aligns and diagnoses them, and what
-it matched is compared with what met: an operation is right if exactly its members, as (rank, device, n-th operation), are one
-matched instance. The first finding is compared with that about the same program with ends that do not scatter, written ideally.
-Scatter costs time, and takes some from other causes: where the first findings differ, the one with scatter is judged by what each
-cause costs in that execution.
+Programs of every layout are executed with ends that scatter as measured on real machines, and written as profilers
+write them: with identifiers, with the names of NCCL's ranges alone, or with nothing but kernels. alltrace aligns and
+diagnoses them, and what it matched is compared with what met: an operation is right if exactly its members, as (rank,
+device, n-th operation), are one matched instance. The first finding is compared with that about the same program with
+ends that do not scatter, written ideally. Scatter costs time, and takes some from other causes: where the first
+findings differ, the one with scatter is judged by what each cause costs in that execution.
 """
 
 from __future__ import annotations
@@ -174,9 +174,11 @@ def table(scored: Sequence[Scored], what: str, key: Any) -> list[str]:
     for s in scored:
         groups[key(s)].append(s)
     lines = [
-        f"| {what} | programs | operations | right | wrong | sure and wrong | withheld | wrong communicators | clocks held "
-        "| interval, median | largest | worst clock, median | largest | faults invented "
-        "| first finding as ideal | or right | CPU s |",
+        (
+            f"| {what} | programs | operations | right | wrong | sure and wrong | withheld | wrong communicators |"
+            " clocks held | interval, median | largest | worst clock, median | largest | faults invented | first"
+            " finding as ideal | or right | CPU s |"
+        ),
         "|" + "---|" * 17,
     ]
     for name, own in groups.items():
@@ -190,12 +192,13 @@ def table(scored: Sequence[Scored], what: str, key: Any) -> list[str]:
         same = share(sum(s.right is None for s in compared), len(compared))
         right = share(sum(s.right is not False for s in compared), len(compared))
         lines.append(
-            f"| {name} | {len(own)} | {total} | {share(sum(x.right for x in m), total)} | {share(sum(x.wrong for x in m), total)} "
-            f"| {share(sum(x.sure_wrong for x in m), total)} | {share(sum(x.withheld for x in m), total)} "
-            f"| {sum(x.wrong_communicators for x in m)} | {held if clocks else ''} "
-            f"| {median_and_largest([float(c.interval_ns) for c in with_interval if c.interval_ns is not None])} "
-            f"| {median_and_largest([c.worst_ns for c in clocks])} "
-            f"| {sum(s.invented_fault for s in own)} | {same} | {right} | {sum(s.cpu_s for s in own):.0f} |"
+            f"| {name} | {len(own)} | {total} | {share(sum(x.right for x in m), total)} |"
+            f" {share(sum(x.wrong for x in m), total)} | {share(sum(x.sure_wrong for x in m), total)} |"
+            f" {share(sum(x.withheld for x in m), total)} | {sum(x.wrong_communicators for x in m)} |"
+            f" {held if clocks else ''} |"
+            f" {median_and_largest([float(c.interval_ns) for c in with_interval if c.interval_ns is not None])} |"
+            f" {median_and_largest([c.worst_ns for c in clocks])} | {sum(s.invented_fault for s in own)} | {same} |"
+            f" {right} | {sum(s.cpu_s for s in own):.0f} |"
         )
     return lines
 
@@ -278,7 +281,8 @@ def main() -> None:
     write_json(args, [{**asdict(s), "setting": str(s.setting)} for s in scored])
     with contextlib.suppress(BrokenPipeError):
         print(
-            f"{len(scored)} programs, --split {args.split} --seed {args.seed}, {time.process_time() - begun:.0f} s of CPU time\n"
+            f"{len(scored)} programs, --split {args.split} --seed {args.seed}, {time.process_time() - begun:.0f} s of"
+            " CPU time\n"
         )
         print(summary(scored))
 

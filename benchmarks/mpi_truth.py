@@ -125,7 +125,8 @@ def main() -> None:
         if args.keep is None:
             shutil.rmtree(keep, ignore_errors=True)
     print(
-        f"waits are right within {WAIT_SHARE:.0%} or {WAIT_NS / 1000:.0f} us; load of this machine now: {os.getloadavg()[0]:.1f}\n"
+        f"waits are right within {WAIT_SHARE:.0%} or {WAIT_NS / 1000:.0f} us; load of this machine now:"
+        f" {os.getloadavg()[0]:.1f}\n"
     )
     print(tables(scores, loads))
 

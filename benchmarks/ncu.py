@@ -52,7 +52,10 @@ def run(runs: int) -> list[str]:
 
 
 def _row(what: str, own: float, peer: float) -> str:
-    return f"| {what} | `ncu --import`, a command each | {peer / own:.1f} | {1 / own:.1f} against {1 / peer:.1f} reports/CPU s |"
+    return (
+        f"| {what} | `ncu --import`, a command each | {peer / own:.1f} | {1 / own:.1f} against {1 / peer:.1f}"
+        " reports/CPU s |"
+    )
 
 
 def _read(paths: list[str]) -> float:

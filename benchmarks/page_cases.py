@@ -1,7 +1,7 @@
 """Pictures of the page on runs that are hard to show: `python -m benchmarks.page_cases FOLDER [--case NAME]... [--quick]`.
 
-Each case is made, imported and served as for a user; Chromium takes pictures of the views at two sizes, light and dark. They are
-for review: FOLDER/index.html shows them next to each other. Any output of the page to its console is an error.
+Each case is made, imported and served as for a user; Chromium takes pictures of the views at two sizes, light and dark.
+They are for review: FOLDER/index.html shows them next to each other. Any output of the page to its console is an error.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ SIZES = ((1400, 900), (900, 700))
 THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 _BASE_US = 1_000_000
 _CLAMP = "at::native::(anonymous namespace)::launch_clamp_scalar(at::TensorIteratorBase&, c10::Scalar, c10::Scalar)"
-_LONG = "void at::native::elementwise_kernel<4, {0}::{{lambda()#{1}}}::operator()() const::{{lambda(float)#{1}}}, int{1}>(int)"
+_LONG = (
+    "void at::native::elementwise_kernel<4, {0}::{{lambda()#{1}}}::operator()() const::{{lambda(float)#{1}}},"
+    " int{1}>(int)"
+)
 
 
 def main() -> None:

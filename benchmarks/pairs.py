@@ -1,8 +1,8 @@
 """Real pairs: a run before and after one change; the step times show the gain. `python -m benchmarks.pairs`.
 
 The first run of each pair is diagnosed, and the findings are compared with the gain. The pairs are in the folder that
-ALLTRACE_DATA names; `--before` and `--after` select another pair. Step times are from `alltrace steps`, and from a computation
-from the files that shares no code with it.
+ALLTRACE_DATA names; `--before` and `--after` select another pair. Step times are from `alltrace steps`, and from a
+computation from the files that shares no code with it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ class Pair:
         name: As the table shows it.
         before: A pattern that matches the report of the first, below the folder of the data.
         after: The pattern of the second.
-        kinds: Kinds of findings of which one should come first; empty if nothing in the first report could show the cause.
+        kinds: Kinds of findings of which one should come first; empty if nothing in the first report could show the
+            cause.
     """
 
     name: str
@@ -55,8 +56,10 @@ PAIRS = (
 OWN = Pair("yours")
 
 HEAD = (
-    "| pair | step before | after | gained: all steps | median step | by the files alone | first finding | should be first "
-    "| its loss or ceiling | loss / gained |",
+    (
+        "| pair | step before | after | gained: all steps | median step | by the files alone | first finding | should"
+        " be first | its loss or ceiling | loss / gained |"
+    ),
     "|---|---|---|---|---|---|---|---|---|---|",
 )
 

@@ -1,8 +1,9 @@
 """What processes gain across ranks: `python -m benchmarks.processes [--ranks 64 256 1024] [--dask]`.
 
-Runs of equal ranks, 20 k events each, are simulated and imported once. Every verb then runs as a separate command: with one
-process, with two, with the default number and, with `--dask`, on a Dask cluster of two workers. The alignment comes first, each
-time from its beginning; no verb finds kept parts of ranks. At the end are the exponents with which CPU time grows with the ranks.
+Runs of equal ranks, 20 k events each, are simulated and imported once. Every verb then runs as a separate command: with
+one process, with two, with the default number and, with `--dask`, on a Dask cluster of two workers. The alignment comes
+first, each time from its beginning; no verb finds kept parts of ranks. At the end are the exponents with which CPU time
+grows with the ranks.
 """
 
 from __future__ import annotations

@@ -89,7 +89,10 @@ def _compare(
             whole.setdefault(name, []).append(median([t.wall_s for t in all_taken]))
         if name != "nsys":
             wall, cpu = median([t.wall_s for t in taken[name]]), median([t.cpu_s for t in taken[name]])
-            figures = f"{wall:.2f} s against {theirs:.2f} s; CPU {cpu:.2f} s against {their_cpu:.2f} s, {their_cpu / cpu:.1f} times"
+            figures = (
+                f"{wall:.2f} s against {theirs:.2f} s; CPU {cpu:.2f} s against {their_cpu:.2f} s, {their_cpu / cpu:.1f}"
+                " times"
+            )
             rows.append(
                 f"| {report} on {source.stem.split('_')[0]}, {name} | nsys stats | {theirs / wall:.1f} | {figures} |"
             )

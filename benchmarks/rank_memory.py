@@ -1,7 +1,8 @@
 """Memory of each question about one rank: `python -m benchmarks.rank_memory [--millions 1 5] [--recipes diagnose launches ...]`.
 
-The rank has as many million kernels, three times as many calls and a third as many ranges. Each question is a process with the
-recipe's defaults, on a run that was aligned before; those that refuse the run are left out. The table is sorted by memory.
+The rank has as many million kernels, three times as many calls and a third as many ranges. Each question is a process
+with the recipe's defaults, on a run that was aligned before; those that refuse the run are left out. The table is
+sorted by memory.
 """
 
 from __future__ import annotations

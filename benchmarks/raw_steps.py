@@ -27,8 +27,9 @@ Range = tuple[str, int, int, Any]
 def raw_step_ns(path: Path) -> float | None:
     """The mean time of a step in ns; the median of the files of a folder; None for a format or a file without steps.
 
-    Steps are the ranges with names that differ only in a consecutive number and that cover the most time; the mean is from the
-    first start to the last end. In an SQLite export without such ranges, it is the period of the kernel names of a process.
+    Steps are the ranges with names that differ only in a consecutive number and that cover the most time; the mean is
+    from the first start to the last end. In an SQLite export without such ranges, it is the period of the kernel names
+    of a process.
 
     Raises:
         OSError: A file cannot be read.
@@ -66,7 +67,10 @@ def _of_export(path: Path) -> float | None:
     try:
         tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
         if "NVTX_EVENTS" in tables:
-            text = 'SELECT coalesce(text, value), start, "end", globalTid FROM NVTX_EVENTS LEFT JOIN StringIds ON id = textId'
+            text = (
+                'SELECT coalesce(text, value), start, "end", globalTid FROM NVTX_EVENTS LEFT JOIN StringIds ON id ='
+                " textId"
+            )
             ranges = connection.execute(f'{text} WHERE "end" IS NOT NULL AND coalesce(text, value) IS NOT NULL')
             found = numbered_step_ns(ranges.fetchall())
             if found is not None:
@@ -104,7 +108,8 @@ def numbered_step_ns(ranges: Iterable[Range]) -> float | None:
 def period_ns(kernels: Sequence[tuple[int, int]]) -> float | None:
     """The mean time from a kernel to the same one a period later, of (name, start) in order of start; None without a period.
 
-    The period is the smallest number of kernels after which 95 % of the names come again; it comes at least three times.
+    The period is the smallest number of kernels after which 95 % of the names come again; it comes at least three
+    times.
     """
     for lag in range(2, len(kernels) // _LEAST_STEPS + 1):
         pairs = len(kernels) - lag

@@ -1,6 +1,7 @@
 """The recipes of nsys, against the real `nsys recipe` on the same four reports: from runs (warm), and from the exports (cold).
 
-And all recipes on 16 ranks with 1 M events each, and one of them on two workers of a Dask cluster against two processes.
+And all recipes on 16 ranks with 1 M events each, and one of them on two workers of a Dask cluster against two
+processes.
 
 `nsys recipe` needs its own Python with pandas: ALLTRACE_NSIGHT_PYTHON. It gets exports as Parquet, so its own export of
 the reports is in none of its figures; for `cold` ours reads the SQLite exports.

@@ -73,7 +73,8 @@ def write_recorded(scenario: Scenario, recorder: Recorder, folder: Path) -> tupl
         folder: Where to; made if missing.
 
     Returns:
-        The folder of the reports, and what is imported with them: by the parameter of `import_reports`, files next to it.
+        The folder of the reports, and what is imported with them: by the parameter of `import_reports`, files next to
+        it.
     """
     reports = folder / "reports"
     if recorder.format == "rocprofv3":

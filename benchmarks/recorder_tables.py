@@ -1,7 +1,8 @@
 """What each recorder records, and what answers lack without it: `python -m benchmarks.recorder_tables --write docs/recorders.md`.
 
-One small simulated job is written as each recorder would have recorded it. The tables list the columns that some recorders fill and
-others do not, the columns of answers that are empty with some of them, and the first finding through each.
+One small simulated job is written as each recorder would have recorded it. The tables list the columns that some
+recorders fill and others do not, the columns of answers that are empty with some of them, and the first finding through
+each.
 """
 
 from __future__ import annotations

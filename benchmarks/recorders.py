@@ -1,8 +1,8 @@
 """Whether a verdict depends on what recorded the job: `python -m benchmarks.recorders --programs 20 --seed 7`.
 
-One simulated run, whose ends scatter as measured, is written as each recorder would have recorded it and diagnosed. For every
-pair of recorders that both give a loss in the first finding, kind, culprits and loss are compared. A loss that a recorder cannot
-give must be withheld, never different.
+One simulated run, whose ends scatter as measured, is written as each recorder would have recorded it and diagnosed. For
+every pair of recorders that both give a loss in the first finding, kind, culprits and loss are compared. A loss that a
+recorder cannot give must be withheld, never different.
 """
 
 from __future__ import annotations
@@ -190,7 +190,8 @@ def main() -> None:
     write_json(args, [asdict(c) for c in compared])
     took = time.process_time() - begun
     print(
-        f"{len(compared)} programs, --split {args.split} --seed {args.seed}, scatter x {args.scatter:g}, {took:.0f} s of CPU time\n"
+        f"{len(compared)} programs, --split {args.split} --seed {args.seed}, scatter x {args.scatter:g}, {took:.0f} s"
+        " of CPU time\n"
     )
     print(summary(compared))
 

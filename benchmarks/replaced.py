@@ -1,8 +1,8 @@
 """Whether the first lines of `diff` tell what replaced what: `python -m benchmarks.replaced [--pairs 9] [--seed N]`.
 
-Each pair is a program and its twin, of which a part of every layer runs other kernels: of another library, or three kernels in
-place of one. Which of both is the change is drawn. A pair is right if the first three lines of the table, at 100 columns, have the
-range, a kernel that left, one that came, and two times.
+Each pair is a program and its twin, of which a part of every layer runs other kernels: of another library, or three
+kernels in place of one. Which of both is the change is drawn. A pair is right if the first three lines of the table, at
+100 columns, have the range, a kernel that left, one that came, and two times.
 """
 
 from __future__ import annotations

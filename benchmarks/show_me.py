@@ -1,9 +1,10 @@
 """What *show me* shows: `python -m benchmarks.show_me FOLDER [--ranks N]... [--kind KIND]... [--seed S] [--pictures]`.
 
-Runs with one slow rank each, of six kinds of finding and up to five sizes, are simulated, imported and served; Chromium presses
-*show me* of the finding at two sizes of the window. A screen counts if, without scrolling, its first row is the planted rank, open
-and with tracks below it, its second row a rank that is not to blame with tracks of the same kinds, the chosen event is drawn in a
-step that is judged, and a sentence stands above the tracks. The table and the misses are printed; the last line is the score.
+Runs with one slow rank each, of six kinds of finding and up to five sizes, are simulated, imported and served; Chromium
+presses *show me* of the finding at two sizes of the window. A screen counts if, without scrolling, its first row is the
+planted rank, open and with tracks below it, its second row a rank that is not to blame with tracks of the same kinds,
+the chosen event is drawn in a step that is judged, and a sentence stands above the tracks. The table and the misses are
+printed; the last line is the score.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """How often a diagnosis is right on programs with known truth: `python -m benchmarks.truth --programs 1000 --seed 7`.
 
-Random training programs are executed on a model of hosts, devices and links that shares no code with alltrace, with causes of lost
-time and again without each of them; alltrace diagnoses what a profiler would have exported. `--split dev` and `--split unseen` draw
-from different programs: detectors are made with the first and scored on the second. Reports are as profilers record them by
-default, of devices whose ends scatter as measured; `--ideal` writes the same programs with all names, and all ends at once.
+Random training programs are executed on a model of hosts, devices and links that shares no code with alltrace, with
+causes of lost time and again without each of them; alltrace diagnoses what a profiler would have exported. `--split
+dev` and `--split unseen` draw from different programs: detectors are made with the first and scored on the second.
+Reports are as profilers record them by default, of devices whose ends scatter as measured; `--ideal` writes the same
+programs with all names, and all ends at once.
 """
 
 from __future__ import annotations
@@ -165,9 +166,12 @@ def arguments() -> argparse.Namespace:
         "--kinds",
         nargs="+",
         choices=(*CHANGES, HEALTHY, *UNEVEN, LATE, TWIN, PAIR),
-        help=f"programs of these kinds in turn: a cause that changes in time ({', '.join(CHANGES)}), uneven work "
-        f"({', '.join(UNEVEN)}), a rank that is late at a barrier ({LATE}), two causes that hide each other ({PAIR}); and "
-        f"as many healthy ones as of each kind: with steps that differ by data ({HEALTHY}), or a kind without its cause ({TWIN})",
+        help=(
+            f"programs of these kinds in turn: a cause that changes in time ({', '.join(CHANGES)}), uneven work"
+            f" ({', '.join(UNEVEN)}), a rank that is late at a barrier ({LATE}), two causes that hide each other"
+            f" ({PAIR}); and as many healthy ones as of each kind: with steps that differ by data ({HEALTHY}), or a"
+            f" kind without its cause ({TWIN})"
+        ),
     )
     parser.add_argument("--ideal", action="store_true", help="all ends at once, and reports that name all")
     parser.add_argument("--least", type=float, default=0.01, help="share of a cause that counts (default: 0.01)")
@@ -205,7 +209,8 @@ def main() -> None:
         print(summary_of_causes(of_kinds, FAMILIES, args.least) if kinds else summary(judged, args.least))
         kind = " --kinds ITS_KIND" + " --ideal" * args.ideal if kinds else kind
         print(
-            f"\nOne of them again: python -m benchmarks.truth --split {args.split}{kind} --programs 1 --keep FOLDER --seed SEED"
+            f"\nOne of them again: python -m benchmarks.truth --split {args.split}{kind} --programs 1 --keep FOLDER"
+            " --seed SEED"
         )
 
 

@@ -1,10 +1,12 @@
 """The page with many ranks: `python -m benchmarks.ui [--ranks 1024] [--steps 126] [--folder FOLDER] [--keep] [--starts]`.
 
-Sixteen ranks are simulated and imported; all others are hard links to their tables under other numbers and hosts, so that little
-disk is used and the files of a rank are read as often as there are ranks. The run is aligned and tiled like any other. Then the
-server is started as a separate process, queried for tiles of random views, and opened with Chromium.
+Sixteen ranks are simulated and imported; all others are hard links to their tables under other numbers and hosts, so
+that little disk is used and the files of a rank are read as often as there are ranks. The run is aligned and tiled like
+any other. Then the server is started as a separate process, queried for tiles of random views, and opened with
+Chromium.
 
-With `--starts` all that is kept of the run is removed, and a browser opens the page of a first start and of a second one.
+With `--starts` all that is kept of the run is removed, and a browser opens the page of a first start and of a second
+one.
 """
 
 from __future__ import annotations
@@ -255,8 +257,9 @@ def asked(address: str, requests: int) -> list[tuple[str, str]]:
                     "first": min(int(0.6 * most) + draw.randrange(3), most),
                     "count": 4,
                 }
-                # a view coarser than the bins reads no events: the first finer view reads those of ranks not shown before,
-                # as far as the server has not read them ahead, for which it has time if a user looks at each view
+                # a view coarser than the bins reads no events: the first finer view reads those of ranks not shown
+                # before, as far as the server has not read them ahead, for which it has time if a user looks at each
+                # view
                 if step == fresh and turn % 2:
                     time.sleep(0.25)
                 times[kind if step != fresh else "paused" if turn % 2 else "new"].append(
@@ -286,7 +289,10 @@ def asked(address: str, requests: int) -> list[tuple[str, str]]:
     for kind, name in names.items():
         wall, cpu = (sorted(t[i] for t in times[kind]) for i in (0, 1))
         half, most = len(wall) // 2, int(len(wall) * 0.95)
-        told = f"median {wall[half]:.0f} ms, 95th percentile {wall[most]:.0f} ms; CPU {cpu[half]:.0f} and {cpu[most]:.0f} ms"
+        told = (
+            f"median {wall[half]:.0f} ms, 95th percentile {wall[most]:.0f} ms; CPU {cpu[half]:.0f} and"
+            f" {cpu[most]:.0f} ms"
+        )
         rows.append((f"{name}, server time", f"{told}; {len(wall)} views"))
     for n, when in enumerate(("not seen before", "asked again")):
         middle = [sorted(t[n][i] for t in areas)[3] for i in (0, 1)]

@@ -1,15 +1,17 @@
 """Reads the traces that ByteDance published with its straggler analysis (OSDI'25), as graphs of the replay.
 
-A row of such a trace is one operation of one worker (data-parallel rank and pipeline stage) in one training step; every step of
-every data-parallel rank has the same operations. What waits for what follows from Megatron's schedule:
+A row of such a trace is one operation of one worker (data-parallel rank and pipeline stage) in one training step; every
+step of every data-parallel rank has the same operations. What waits for what follows from Megatron's schedule:
 
-* computations of a worker run one after the other; so do transfers of one kind and direction, and the data-parallel collectives;
-* a forward (backward) receive precedes its computation and follows the computation before of its direction; a send follows its
-  computation; the first backward transfers follow the forward computation before the last of the warm-up;
-* the last gather of parameters precedes the first forward computation of its model chunk; with overlap the last scatter of
-  gradients follows the last backward computation of its chunk;
-* after the last computation: garbage collection, layer-norm gradients, embedding gradients (first and last stage synchronize),
-  gradient scatters (without overlap), separate gradients (with overlap), clipping (all workers synchronize), optimizer.
+* computations of a worker run one after the other; so do transfers of one kind and direction, and the data-parallel
+  collectives;
+* a forward (backward) receive precedes its computation and follows the computation before of its direction; a send
+  follows its computation; the first backward transfers follow the forward computation before the last of the warm-up;
+* the last gather of parameters precedes the first forward computation of its model chunk; with overlap the last scatter
+  of gradients follows the last backward computation of its chunk;
+* after the last computation: garbage collection, layer-norm gradients, embedding gradients (first and last stage
+  synchronize), gradient scatters (without overlap), separate gradients (with overlap), clipping (all workers
+  synchronize), optimizer.
 
 Operations that synchronize end together: at their last start plus the transfer time.
 """

@@ -30,7 +30,8 @@ def torchtitan_trainer(trainer: type) -> type:
 def megatron_forward_step(forward_step: Any, report: step_report) -> Any:
     """The `forward_step` that `megatron.training.pretrain` gets: it fetches the batch and calls the model, for each micro-batch.
 
-    Backward passes and pipeline messages are `other`. Call `report.step()` where the program knows that an iteration ended.
+    Backward passes and pipeline messages are `other`. Call `report.step()` where the program knows that an iteration
+    ended.
     """
 
     def measured(data_iterator: Any, model: Any, *more: Any) -> Any:

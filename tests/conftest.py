@@ -27,7 +27,8 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 @pytest.fixture(scope="session", autouse=True)
 def _no_waits_for_the_disk() -> Iterator[None]:
-    """Files of tests need not outlive a power failure, and a run of two ranks made by hand would wait for the disk three times."""
+    """Files of tests need not outlive a power failure, and a run of two ranks made by hand would wait for the disk
+    three times."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda file: None)
         yield
@@ -91,8 +92,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Gives another try to what runs a real nsys, and makes most cases of a sampled test slow ones.
 
     The agent of nsys crashes now and then on a busy machine, and the report with it. The kernel logs it as
-    `*1GlobalProcess[PID]: segfault`, some four times in the hundreds of starts of a run of all tests. What is wrong with us fails
-    every time.
+    `*1GlobalProcess[PID]: segfault`, some four times in the hundreds of starts of a run of all tests. What is wrong
+    with us fails every time.
     """
     sampled: dict[str, list[pytest.Item]] = {}
     for item in items:

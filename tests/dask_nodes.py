@@ -1,7 +1,7 @@
 """A Dask cluster with workers on emulated nodes: each node has its own name and disk, in namespaces of Linux.
 
-The disk of a node is a folder that its processes see in the place of another one, so that two nodes have different files under one
-path, and that this process sees neither.
+The disk of a node is a folder that its processes see in the place of another one, so that two nodes have different
+files under one path, and that this process sees neither.
 """
 
 from __future__ import annotations

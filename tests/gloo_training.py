@@ -2,8 +2,8 @@
 
     python tests/gloo_training.py FOLDER
 
-writes the trace of each rank, `rank0.pt.trace.json.gz` and so on. It is run by a Python that has PyTorch; the tests read the traces
-in `tests/recipes/questions/diagnose/gloo`, which it wrote.
+writes the trace of each rank, `rank0.pt.trace.json.gz` and so on. It is run by a Python that has PyTorch; the tests
+read the traces in `tests/recipes/questions/diagnose/gloo`, which it wrote.
 """
 
 from __future__ import annotations

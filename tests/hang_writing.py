@@ -27,9 +27,11 @@ KINDS = (
 
 
 def drawn(seed: int, kind: str | None = None, *, whole: bool = True) -> tuple[Job, bool, int]:
-    """A simulated job with a fault drawn by the seed, whether only open operations are in its dumps, and the ranks of a host.
+    """A simulated job with a fault drawn by the seed, whether only open operations are in its dumps, and the ranks of a
+    host.
 
-    `whole`: whether dumps hold all operations, so that a rank that left its usual order can be told from one that did not.
+    `whole`: whether dumps hold all operations, so that a rank that left its usual order can be told from one that did
+    not.
     """
     draws = random.Random(seed)
     while True:

@@ -82,8 +82,9 @@ def write_job(
 ) -> list[str]:
     """The files that the ranks of a simulated job would have written: a path for each rank.
 
-    Operations below `least_bytes` have no record, as NCCL_INSPECTOR_DUMP_MIN_SIZE_BYTES leaves them out; `drop(rank, number)` says
-    which of a rank's records were lost. Each function's records come together, as buffers are drained, not in the order of calls.
+    Operations below `least_bytes` have no record, as NCCL_INSPECTOR_DUMP_MIN_SIZE_BYTES leaves them out; `drop(rank,
+    number)` says which of a rank's records were lost. Each function's records come together, as buffers are drained,
+    not in the order of calls.
     """
     folder.mkdir(parents=True, exist_ok=True)
     job = simulate(scenario)

@@ -179,7 +179,8 @@ def pools(events: list[dict[str, Any]]) -> set[tuple[int, int]]:
 
 
 def memory(events: list[dict[str, Any]], pool: tuple[int, int]) -> dict[str, Any]:
-    """What the allocator did in one pool, event by event; blocks belong to the innermost operator of the thread at the moment."""
+    """What the allocator did in one pool, event by event; blocks belong to the innermost operator of the thread at the
+    moment."""
     own = [e for e in events if e["name"] == "[memory]" and (e["args"]["Device Type"], e["args"]["Device Id"]) == pool]
     own.sort(key=lambda e: ns(e["ts"]))
     by_thread: dict[Any, list[tuple[int, int, int, str]]] = defaultdict(list)
@@ -271,7 +272,8 @@ def step_times(events: list[dict[str, Any]]) -> list[tuple[int, int, dict[str, i
 
 
 def breakdowns(events: list[dict[str, Any]]) -> dict[Any, tuple[int, int, int, int]]:
-    """Of each device the time of compute kernels, of communication alone, of copies alone, and of nothing: moment by moment."""
+    """Of each device the time of compute kernels, of communication alone, of copies alone, and of nothing: moment by
+    moment."""
     moments: dict[Any, list[tuple[int, int, int]]] = defaultdict(list)
     for e in whole(events, WORK):
         place = (

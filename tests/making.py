@@ -61,9 +61,10 @@ def make_run(
 
     Args:
         folder: Where to make it.
-        ranks: For each rank its rows by table; a row is its values by column. A name is its text. Columns of `_DEFAULTS` that are
-            not given have their default, a kernel's `kind` is what the built-in rules say, other columns are null. The rank has
-            one process, thread, stream and device `GPU-RANK`, unless it brings rows of these tables.
+        ranks: For each rank its rows by table; a row is its values by column. A name is its text. Columns of
+            `_DEFAULTS` that are not given have their default, a kernel's `kind` is what the built-in rules say, other
+            columns are null. The rank has one process, thread, stream and device `GPU-RANK`, unless it brings rows of
+            these tables.
         hosts: The ranks' hosts; `host0` where not given.
         clocks: The hosts' clocks; exact ones where not given.
         missing: Ranks without a report.
@@ -233,7 +234,8 @@ _MEMORIES = ("pageable", "pinned", "device", "managed")
 
 
 def random_rows(table: str, count: int, draw: Any, *, length: int = 1_000_000) -> Rows:
-    """Rows of any event table: no two start together, a fifth has no length, names are hostile, and what may be null sometimes is.
+    """Rows of any event table: no two start together, a fifth has no length, names are hostile, and what may be null
+    sometimes is.
 
     Args:
         table: The table.

@@ -61,7 +61,8 @@ def add_nccl_trace(export: Path, *, scatter_ns: int = 0, keeps_ranges: bool = Tr
                 "DELETE FROM NVTX_EVENTS WHERE textId IN (SELECT id FROM StringIds WHERE value LIKE 'nccl%')"
             )
         database.executemany(
-            'INSERT INTO NVTX_EVENTS (start, "end", eventType, globalTid, domainId, jsonText, text) VALUES (?, ?, 59, ?, ?, ?, ?)',
+            'INSERT INTO NVTX_EVENTS (start, "end", eventType, globalTid, domainId, jsonText, text) VALUES (?, ?, 59,'
+            " ?, ?, ?, ?)",
             made,
         )
         database.commit()

@@ -1,7 +1,8 @@
-"""Runs the real `nsys recipe` where one is installed: makes folders that it accepts from SQLite exports, and reads its tables.
+"""Runs the real `nsys recipe` where one is installed: makes folders that it accepts from SQLite exports, and reads its
+tables.
 
-It reads reports (.nsys-rep) and, if they are newer, the exports next to them: `NAME.sqlite` and `NAME_pqtdir`. So an empty report
-with exports next to it replaces a real one.
+It reads reports (.nsys-rep) and, if they are newer, the exports next to them: `NAME.sqlite` and `NAME_pqtdir`. So an
+empty report with exports next to it replaces a real one.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ for arguments in json.load(sys.stdin):
 
 
 def recipe_python() -> str | None:
-    """A Python before 3.12 with NumPy 1, pandas before 2.2, PyArrow and psutil, which `nsys recipe` needs, if there is one."""
+    """A Python before 3.12 with NumPy 1, pandas before 2.2, PyArrow and psutil, which `nsys recipe` needs, if there is
+    one."""
     given = os.environ.get("ALLTRACE_NSIGHT_PYTHON")
     return given if given and Path(given).is_file() else None
 

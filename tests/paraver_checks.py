@@ -24,8 +24,8 @@ def pertalde() -> str | None:
 def well_formed(path: Path) -> Report:
     """What our checker says of a trace; fails if it or pertalde finds a fault.
 
-    pertalde knows less than Paraver does: of the .pcf it takes ASCII and no PRECISION, and negative values are faults to it. So it
-    gets the .pcf without those, and no trace with negative values.
+    pertalde knows less than Paraver does: of the .pcf it takes ASCII and no PRECISION, and negative values are faults
+    to it. So it gets the .pcf without those, and no trace with negative values.
     """
     report = check(path)
     assert report.faults == []

@@ -16,7 +16,8 @@ LAUNCH_NS, KERNEL_NS, TRANSFER_NS = 5_000, 400_000, 150_000
 
 
 def rows_of(devices: int, *, slow: int = SLOW, shared_thread: bool = False) -> list[Rows]:
-    """What each device and the thread that launches to it do: steps of some kernels and an all-reduce, one device slower.
+    """What each device and the thread that launches to it do: steps of some kernels and an all-reduce, one device
+    slower.
 
     `shared_thread`: Whether one thread launches to all devices in turn.
     """

@@ -29,7 +29,8 @@ def test_reports_are_kept_in_the_folder_given_as_text_or_path(tmp_path):
     ],
 )
 def test_public_functions_say_what_they_take_and_give(module):
-    """`Any` stands alone only where a recipe may hand any object from `map` to `reduce`, and for the alignment, which is above."""
+    """`Any` stands alone only where a recipe may hand any object from `map` to `reduce`, and for the alignment, which
+    is above."""
     tree = ast.parse((Path(alltrace.__file__).parent / f"{module}.py").read_text(encoding="utf-8"))
     bare = set()
     for node in ast.walk(tree):

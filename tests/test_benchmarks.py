@@ -81,8 +81,10 @@ def test_the_standard_error_in_turn_is_that_of_the_mean():
 
 def test_processes_are_compared_with_one_and_growth_is_a_power():
     taken = {"one": Taken(8.0, 8.0, 100.0), "two": Taken(5.0, 8.8, 100.0), "dask": Taken(4.0, 0.5, 100.0)}
-    assert processes.row(64, "diagnose", taken) == (
-        "| 64 | `diagnose` | 8.0 s, 8.0 CPU s, 100 MB | 1.60 times as fast, 1.10 of its CPU time | 2.00 times as fast |"
+    assert (
+        processes.row(64, "diagnose", taken)
+        == "| 64 | `diagnose` | 8.0 s, 8.0 CPU s, 100 MB | 1.60 times as fast, 1.10 of its CPU time | 2.00 times as"
+        " fast |"
     )
     assert processes.exponent((256, 1_024), (3.0, 12.0)) == pytest.approx(1.0)
     assert processes.exponent((256, 1_024), (3.0, 48.0)) == pytest.approx(2.0)
@@ -189,8 +191,8 @@ def test_rows_older_than_their_code_are_marked_until_they_are_new():
     text, old = recorded_rows.marked(page, {"import": "2026-01-02T10:00:01Z"})
     assert old == ["import"]
     assert (
-        "| a | b | 1 | c |\n\nThese rows are older than the code that they measure, which changed on 2026-01-02.\n<!-- end"
-        in text
+        "| a | b | 1 | c |\n\nThese rows are older than the code that they measure, which changed on"
+        " 2026-01-02.\n<!-- end" in text
     )
     assert recorded_rows.marked(text, {"import": "2026-01-03T00:00:00Z"})[0].count("older than the code") == 1
     assert recorded_rows.marked(text, {"import": "2026-01-01T00:00:00Z"}) == (page, [])

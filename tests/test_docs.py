@@ -269,7 +269,8 @@ def _has(module, name):
 
 
 def test_what_a_newcomer_copies_fits_the_tree():
-    """What CONTRIBUTING.md imports exists, lines around those that it adds are in their files, its recipe is the template."""
+    """What CONTRIBUTING.md imports exists, lines around those that it adds are in their files, its recipe is the
+    template."""
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     added = re.findall(r"(?m)^\+from (alltrace[\w.]*) import (.+)$", text)
     lost = [

@@ -1,4 +1,5 @@
-"""The examples run: with PyTorch on CPUs where it is installed; callbacks are called as their frameworks do, jobs are rendered."""
+"""The examples run: with PyTorch on CPUs where it is installed; callbacks are called as their frameworks do, jobs are
+rendered."""
 
 import gzip
 import importlib.util
@@ -215,7 +216,8 @@ def test_reports_by_callbacks_record_every_step(tmp_path, monkeypatch):
 
 
 TRAINERS = {
-    "lightning": """
+    "lightning": (
+        """
 import sys, torch, lightning.pytorch as lightning
 from lightning_callback import AlltraceReport
 
@@ -233,8 +235,10 @@ class Model(lightning.LightningModule):
 loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.randn(80, 8)), batch_size=4)
 quiet = dict(logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False)
 lightning.Trainer(max_epochs=1, accelerator="cpu", callbacks=[AlltraceReport(sys.argv[1])], **quiet).fit(Model(), loader)
-""",
-    "transformers": """
+"""
+    ),
+    "transformers": (
+        """
 import sys, torch
 from transformers import Trainer, TrainingArguments
 from huggingface_trainer import AlltraceReport
@@ -250,7 +254,8 @@ data = [{"x": torch.randn(8), "labels": torch.zeros(1)} for _ in range(80)]
 quiet = dict(report_to=[], save_strategy="no", use_cpu=True)
 options = TrainingArguments(sys.argv[1] + "-out", max_steps=20, per_device_train_batch_size=4, **quiet)
 Trainer(model=Model(), args=options, train_dataset=data, callbacks=[AlltraceReport(sys.argv[1])]).train()
-""",
+"""
+    ),
 }
 
 

@@ -77,13 +77,15 @@ def imported(file, modules=frozenset()):
 
 
 def mutual_imports(files):
-    """The pairs of modules that import each other, each in the order of the alphabet; `files` has the file of each module."""
+    """The pairs of modules that import each other, each in the order of the alphabet; `files` has the file of each
+    module."""
     imports = {module: set(imported(file, files)) for module, file in files.items()}
     return {(a, b) for a in imports for b in imports[a] if a < b and a in imports.get(b, ())}
 
 
 def circles(files):
-    """The sets of modules that import each other in a circle, also late or for types only; `files` has the file of each module.
+    """The sets of modules that import each other in a circle, also late or for types only; `files` has the file of each
+    module.
 
     The package itself is left out: what others import of it is its version.
     """
@@ -184,7 +186,8 @@ def modules_imported(tree):
 
 
 def test_nothing_is_executed_that_did_not_come_with_the_package():
-    """No reader, run or cache can bring code: nothing loads objects or machine code from files, or makes memory executable."""
+    """No reader, run or cache can bring code: nothing loads objects or machine code from files, or makes memory
+    executable."""
     found = {}
     for file in FILES:
         tree = tree_of(file)

@@ -63,7 +63,8 @@ def ziglang(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], None]:
 
 @pytest.fixture
 def built_with(backend: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[], dict[str, str]]:
-    """Builds a wheel with a setuptools that only looks at the environment; returns what it saw of the backend's variables."""
+    """Builds a wheel with a setuptools that only looks at the environment; returns what it saw of the backend's
+    variables."""
     seen: dict[str, str] = {}
     monkeypatch.chdir(tmp_path)
 
@@ -206,9 +207,9 @@ def test_a_build_without_the_headers_of_python_says_what_to_install(
 def test_zig_gets_the_flags_that_it_understands() -> None:
     understood = _loaded("zig_cc").understood
     compiling = (
-        "-pthread -specs=/usr/lib/rpm/redhat/redhat-hardened-cc1 -flto=auto -Wp,-D_FORTIFY_SOURCE=3 -mtune=generic -march=native "
-        "-DNDEBUG -g -fwrapv -O3 -Wall -fPIC -D Py_LIMITED_API=0x030B0000 -I/usr/include/python3.11 -I include "
-        "-c build/a.c -o build/a.o -g0"
+        "-pthread -specs=/usr/lib/rpm/redhat/redhat-hardened-cc1 -flto=auto -Wp,-D_FORTIFY_SOURCE=3 -mtune=generic"
+        " -march=native -DNDEBUG -g -fwrapv -O3 -Wall -fPIC -D Py_LIMITED_API=0x030B0000 -I/usr/include/python3.11 -I"
+        " include -c build/a.c -o build/a.o -g0"
     )
     assert (
         understood(compiling.split())
@@ -336,7 +337,10 @@ def archives(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 def _build(project: Path, kind: str) -> Path:
-    backend = f"import sys; sys.path.insert(0, 'tools/packaging'); import build_backend; print(build_backend.build_{kind}('dist'))"
+    backend = (
+        "import sys; sys.path.insert(0, 'tools/packaging'); import build_backend;"
+        f" print(build_backend.build_{kind}('dist'))"
+    )
     done = subprocess.run([sys.executable, "-c", backend], cwd=project, check=True, capture_output=True, text=True)
     return project / "dist" / done.stdout.split()[-1]
 
@@ -422,7 +426,10 @@ def test_the_line_that_the_documents_install_a_wheel_with_installs_it(
         "diagnose"
         in subprocess.run([programs / "alltrace", "--help"], check=True, capture_output=True, text=True).stdout
     )
-    imported = "import alltrace.core.intervals as i; from alltrace.mcp.skill import skill_text as t; print(i.__file__, t()[:3])"
+    imported = (
+        "import alltrace.core.intervals as i; from alltrace.mcp.skill import skill_text as t; print(i.__file__,"
+        " t()[:3])"
+    )
     done = subprocess.run([programs / "python", "-I", "-c", imported], check=True, capture_output=True, text=True)
     assert str(tmp_path) in done.stdout
     assert done.stdout.endswith("---\n")

@@ -83,7 +83,8 @@ def stumbles(text):
 
 
 def suspects(texts):
-    """Whether each text may have one of the phrases: all patterns at once, as RE2 looks for them, which knows no looking around."""
+    """Whether each text may have one of the phrases: all patterns at once, as RE2 looks for them, which knows no
+    looking around."""
     patterns = "|".join(f"(?:{re.sub(r'[(][?]<?!.*?[)]', '', pattern)})" for pattern, _ in PHRASES).replace(" ", r"\s+")
     return pc.match_substring_regex(pa.array(texts), patterns, ignore_case=True).to_pylist()
 

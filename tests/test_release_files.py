@@ -35,7 +35,10 @@ def test_all_files_name_one_version():
 
 
 def test_notes_of_a_release_are_its_part_of_the_changelog():
-    text = "# Changelog\n\n## [Unreleased]\n\n## [2.0.0] - 2030-01-01\n\n### Added\n\n- two\n\n## [1.0.0] - 2029-01-01\n\n- one\n"
+    text = (
+        "# Changelog\n\n## [Unreleased]\n\n## [2.0.0] - 2030-01-01\n\n### Added\n\n- two\n\n## [1.0.0] -"
+        " 2029-01-01\n\n- one\n"
+    )
     assert release_notes.notes("2.0.0", text) == "### Added\n\n- two\n"
     assert release_notes.notes("1.0.0", text) == "- one\n"
     with pytest.raises(SystemExit, match="no part about 3"):
@@ -128,7 +131,8 @@ def test_the_action_judges_a_run_and_writes_the_report(tmp_path):
 
 
 def named_of_registries(text):
-    """The packages of ours that a command would ask a registry for: neither a path nor an address, and not without an index."""
+    """The packages of ours that a command would ask a registry for: neither a path nor an address, and not without an
+    index."""
     for command in re.findall(r"pip3? install ([^\n`]*)", text):
         if "--no-index" not in command and "-e" not in command.split():
             yield from re.findall(r"(?<![\w./:*@-])alltrace(?:\[[\w,]+\])?(?:[=<>~]=?[\w.]+)?(?=['\"\s]|$)", command)

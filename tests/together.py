@@ -13,7 +13,8 @@ import pytest
 def together(
     names: str | tuple[str, ...], values: Iterable[Any]
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Runs a test for all values, as `pytest.mark.parametrize` does, but in one test; only for tests without state of their own.
+    """Runs a test for all values, as `pytest.mark.parametrize` does, but in one test; only for tests without state of
+    their own.
 
     Args:
         names: The arguments of the test, separated by commas or as a tuple.

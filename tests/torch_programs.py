@@ -1,9 +1,10 @@
-"""Small programs on the CPU under `torch.profiler`; run by a Python that has PyTorch, which the tests themselves do not import.
+"""Small programs on the CPU under `torch.profiler`; run by a Python that has PyTorch, which the tests themselves do not
+import.
 
     python tests/torch_programs.py FOLDER
 
-writes for each program its trace, `NAME.json`, and the rows of `key_averages`, `NAME.truth.json`: times in microseconds with
-three decimals, sizes in bytes.
+writes for each program its trace, `NAME.json`, and the rows of `key_averages`, `NAME.truth.json`: times in microseconds
+with three decimals, sizes in bytes.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ def main(folder: str) -> None:
         step()
         with torch.profiler.profile(
             activities=[torch.profiler.ProfilerActivity.CPU],
-            schedule=torch.profiler.schedule(wait=1, warmup=1, active=STEPS)
-            if options.pop("scheduled", True)
-            else None,
+            schedule=(
+                torch.profiler.schedule(wait=1, warmup=1, active=STEPS) if options.pop("scheduled", True) else None
+            ),
             **options,
         ) as profile:
             for _ in range(2 + STEPS):

@@ -1,7 +1,8 @@
 """Measures which lines of the compiled modules the tests run. `python tools/core_coverage.py [TESTS...]`, `make coverage-core`.
 
-Coverage tools see no line of a module that is built for the limited API. So the package is built again without it, with line
-tracing, from a copy of the sources in build/linetrace, and the tests run on that build, which is several times slower.
+Coverage tools see no line of a module that is built for the limited API. So the package is built again without it, with
+line tracing, from a copy of the sources in build/linetrace, and the tests run on that build, which is several times
+slower.
 """
 
 from __future__ import annotations

@@ -45,12 +45,19 @@ def main() -> int:
         parts["compiled"] = totals(CORE)
     parts["all"] = {name: sum(part[name] for part in parts.values()) for name in parts["Python"]}
     for what, counted in parts.items():
-        lines = f"{percent(counted['covered_lines'], counted['num_statements']):.1f} % of {counted['num_statements']:,} lines"
-        branches = f"{percent(counted['covered_branches'], counted['num_branches']):.1f} % of {counted['num_branches']:,} branches"
+        lines = (
+            f"{percent(counted['covered_lines'], counted['num_statements']):.1f} % of {counted['num_statements']:,}"
+            " lines"
+        )
+        branches = (
+            f"{percent(counted['covered_branches'], counted['num_branches']):.1f} % of {counted['num_branches']:,}"
+            " branches"
+        )
         print(f"coverage, {what}: {lines}" + (f", {branches}" if counted["num_branches"] else ""))
     if percent(parts["all"]["covered_lines"], parts["all"]["num_statements"]) < FLOOR_PERCENT:
         print(
-            f"the tests run fewer than {FLOOR_PERCENT:.0f} % of all lines; `coverage report --show-missing` lists the others"
+            f"the tests run fewer than {FLOOR_PERCENT:.0f} % of all lines; `coverage report --show-missing` lists the"
+            " others"
         )
         return 1
     return 0

@@ -1,11 +1,11 @@
 """Writes the reference pages in docs/ from the declarations in the code. `python tools/make_docs.py [--check]`.
 
-docs/tables.md is made from the schema, docs/recipes.md from the registries of recipes and stats reports, docs/man/alltrace.1 from
-the registry of verbs and docs/cli.md. In docs/cli.md the comment
-`<!-- options of: VERB -->` is followed by a table of the verb's options up to `<!-- end of options -->`, and
-`<!-- output of: COMMAND -->` by what the command prints, on a small simulated run. In docs/logs.md
-`<!-- columns of: KIND VIEW -->` is followed by the columns of a view of `logs` up to `<!-- end of columns -->`, and in
-docs/history.md by the columns of a question; options are as in docs/cli.md.
+docs/tables.md is made from the schema, docs/recipes.md from the registries of recipes and stats reports,
+docs/man/alltrace.1 from the registry of verbs and docs/cli.md. In docs/cli.md the comment `<!-- options of: VERB -->`
+is followed by a table of the verb's options up to `<!-- end of options -->`, and `<!-- output of: COMMAND -->` by what
+the command prints, on a small simulated run. In docs/logs.md `<!-- columns of: KIND VIEW -->` is followed by the
+columns of a view of `logs` up to `<!-- end of columns -->`, and in docs/history.md by the columns of a question;
+options are as in docs/cli.md.
 """
 
 from __future__ import annotations
@@ -139,8 +139,14 @@ def man_page() -> str:
         ".SH SYNOPSIS",
         r".B alltrace \fIVERB\fR [\fIOPTION\fR]... [\fIRUN\fR]...",
         ".SH DESCRIPTION",
-        r"RUN is a run directory that \fBalltrace import\fR made; or reports, folders of reports, patterns or URLs, which are",
-        r"imported into the cache first. \fBalltrace VERB \-\-help\fR shows the options of a verb, \fBalltrace explain TERM\fR",
+        (
+            r"RUN is a run directory that \fBalltrace import\fR made; or reports, folders of reports, patterns or URLs,"
+            r" which are"
+        ),
+        (
+            r"imported into the cache first. \fBalltrace VERB \-\-help\fR shows the options of a verb, \fBalltrace"
+            r" explain TERM\fR"
+        ),
         "what a kind of finding, a recipe, a table or a column means.",
         ".SH VERBS",
         *_roff_items((verb.name, verb.help) for verb in VERBS),

@@ -1,7 +1,7 @@
 """Draws how the stages grow with the ranks from the table in `docs/benchmarks.md`: `python tools/make_growth_chart.py`.
 
-A line for each row of the first table with numbers of ranks as columns and CPU seconds at the start of cells; both axes are
-logarithmic, so that the slope of a line is the power next to its name.
+A line for each row of the first table with numbers of ranks as columns and CPU seconds at the start of cells; both axes
+are logarithmic, so that the slope of a line is the power next to its name.
 """
 
 from __future__ import annotations
@@ -62,7 +62,10 @@ def growth_chart(ranks: list[int], stages: Series, powers: dict[str, str]) -> st
 
     size = _LEFT + _WIDTH + _RIGHT, _TOP + _HEIGHT + 44
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {size[0]} {size[1]}" font-family="sans-serif" font-size="12">',
+        (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {size[0]} {size[1]}" font-family="sans-serif"'
+            ' font-size="12">'
+        ),
         f'<rect width="{size[0]}" height="{size[1]}" fill="#ffffff"/>',
         f'<text x="{_LEFT}" y="22" fill="{_TEXT}">CPU seconds of each stage, one process</text>',
     ]

@@ -1,7 +1,7 @@
 """Writes the outputs that README.md and docs/start.md show, and their pictures, from the demo's run.
 
-`python tools/make_readme.py [--check]`
-A comment `<!-- output of: COMMAND -->` is followed by the output of that command, in a block, up to the next empty line after it.
+`python tools/make_readme.py [--check]` A comment `<!-- output of: COMMAND -->` is followed by the output of that
+command, in a block, up to the next empty line after it.
 """
 
 from __future__ import annotations
@@ -88,8 +88,10 @@ def _picture() -> str:
     left, top, bar, gap, width = 64, 44, 14, 6, 640
     height = top + len(rows) * (bar + gap) + 30
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {left + width + 20} {height}" '
-        'font-family="sans-serif" font-size="12">',
+        (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {left + width + 20} {height}" '
+            'font-family="sans-serif" font-size="12">'
+        ),
         f'<rect width="{left + width + 20}" height="{height}" fill="#ffffff"/>',
     ]
     x: float = left

@@ -1,11 +1,11 @@
 """Builds a release into a folder: `python tools/release.py [--output dist] [--skip-image]`, which is `make release`.
 
-It cuts the changelog, if that has no part about the version yet: what is unreleased becomes that part. From the committed files
-it builds the source archive, and from that a wheel for each architecture, with zig as the compiler and for glibc 2.17: one
-machine builds them all. Each archive is looked at: its files, the architecture of what is compiled, and the glibc it needs. The
-wheel of this machine is installed into an environment of its own and runs the demo; where a container daemon answers, the image is
-built. `SHA256SUMS` and `notes.md`, the part of the changelog, are written next to the archives. The last lines say what was not
-tried, and why.
+It cuts the changelog, if that has no part about the version yet: what is unreleased becomes that part. From the
+committed files it builds the source archive, and from that a wheel for each architecture, with zig as the compiler and
+for glibc 2.17: one machine builds them all. Each archive is looked at: its files, the architecture of what is compiled,
+and the glibc it needs. The wheel of this machine is installed into an environment of its own and runs the demo; where a
+container daemon answers, the image is built. `SHA256SUMS` and `notes.md`, the part of the changelog, are written next
+to the archives. The last lines say what was not tried, and why.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ _GLIBC = 17  # of CentOS 7, which manylinux2014 is named by
 _NEEDED = re.compile(rb"GLIBC_2\.(\d+)")
 _UNRELEASED = "## [Unreleased]\n"
 _BUILD = (
-    "import sys; sys.path.insert(0, 'tools/packaging'); import build_backend; "
-    "print(getattr(build_backend, sys.argv[1])(sys.argv[2], {'--build-option': sys.argv[3:]} if sys.argv[3:] else None))"
+    "import sys; sys.path.insert(0, 'tools/packaging'); import build_backend; print(getattr(build_backend,"
+    " sys.argv[1])(sys.argv[2], {'--build-option': sys.argv[3:]} if sys.argv[3:] else None))"
 )
 
 

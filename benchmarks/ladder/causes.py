@@ -16,7 +16,8 @@ class Settings:
         workers: Processes of the data loader; 0 loads in the training process, None takes one batch made beforehand.
         passes: Passes of the transform that the loader applies to each sample.
         pinned: Batches come from page-locked memory, and their copies do not block the host.
-        reads: `.item()` of the loss and of the gradient norm of each parameter, in each step; both are computed either way.
+        reads: `.item()` of the loss and of the gradient norm of each parameter, in each step; both are computed either
+            way.
         graph: The whole step is one CUDA graph.
         compiled: The model goes through `torch.compile`.
         precision: `fp32`, `tf32`, or `bf16` by autocast.

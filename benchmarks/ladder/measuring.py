@@ -62,7 +62,8 @@ def find_torch(python: str) -> Torch:
         ) from error
     if done.returncode:
         raise UsageError(
-            f"--python: {python} cannot import torch ({_last_line(done.stderr)}); name one that can, or set ALLTRACE_TORCH_PYTHON"
+            f"--python: {python} cannot import torch ({_last_line(done.stderr)}); name one that can, or set"
+            " ALLTRACE_TORCH_PYTHON"
         )
     try:
         version, gpu = json.loads(_last_line(done.stdout))
@@ -98,8 +99,8 @@ class Times:
 class Bench:
     """How trainings are run.
 
-    All that are timed run one after the other in one process, so both sides of a switch meet the same memory, clocks and caches.
-    One that is recorded has a process of its own. Close it, or use it as a context, to end the process.
+    All that are timed run one after the other in one process, so both sides of a switch meet the same memory, clocks
+    and caches. One that is recorded has a process of its own. Close it, or use it as a context, to end the process.
 
     Attributes:
         python: The Python that has PyTorch.
@@ -232,7 +233,8 @@ class _Trainer:
         if not said and self._process.wait():
             self._errors.seek(0)
             raise TrainingError(
-                f"the training without a profiler ended with {self._process.returncode}: {_last_line(self._errors.read())}"
+                f"the training without a profiler ended with {self._process.returncode}:"
+                f" {_last_line(self._errors.read())}"
             )
         return said
 

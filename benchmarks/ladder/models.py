@@ -17,7 +17,8 @@ class Size:
     Attributes:
         batch: Samples of a batch.
         layers: Blocks of the transformer; residual blocks of each stage of the ResNet.
-        width: Channels of the transformer, or of the first stage of the ResNet, which doubles with each of the four stages.
+        width: Channels of the transformer, or of the first stage of the ResNet, which doubles with each of the four
+            stages.
         heads: Of attention.
         tokens: Of a sequence.
         pixels: Side of an image.

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from benchmarks.ladder.measuring import Times
 
 HEAD = (
-    "| cause | switch | slow | fast | gained | recorded by | step when recorded | found | should be first | its loss | was first |",
+    (
+        "| cause | switch | slow | fast | gained | recorded by | step when recorded | found | should be first | its"
+        " loss | was first |"
+    ),
     "|---|---|---|---|---|---|---|---|---|---|---|",
 )
 
@@ -96,8 +99,11 @@ def text(heading: str, measured: Sequence[Measured], left_out: Mapping[str, str]
         first, near = (sum(is_so(*which) for which in judged) for is_so in (right, within_a_third))
         lines += [
             "",
-            f"Of {len(judged)} recordings of switches that gain {percent(_WORTH_FINDING)} or more, the right kind came first in "
-            f"{first}, and its loss was the gain within a third, or its ceiling covered it, in {near}.",
+            (
+                f"Of {len(judged)} recordings of switches that gain {percent(_WORTH_FINDING)} or more, the right kind"
+                f" came first in {first}, and its loss was the gain within a third, or its ceiling covered it, in"
+                f" {near}."
+            ),
         ]
     if left_out:
         lines += ["", "Not measured:", "", *(f"* {name}: {why}" for name, why in left_out.items())]

@@ -1,7 +1,7 @@
 """The training that is measured and recorded; run by `benchmarks.ladder`, on a Python that has PyTorch.
 
-It reads settings from its standard input, one line of JSON for each training, and answers each with one line of JSON: `step_ns`,
-the mean time of a step after the warm-up, with the device synchronised before and after.
+It reads settings from its standard input, one line of JSON for each training, and answers each with one line of JSON:
+`step_ns`, the mean time of a step after the warm-up, with the device synchronised before and after.
 """
 
 from __future__ import annotations

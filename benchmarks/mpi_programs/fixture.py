@@ -1,6 +1,7 @@
 """Packs a recording for the tests: the tables that say what MPI did, the records, and nothing of the machine.
 
-`python -m benchmarks.mpi_programs.fixture RECORDING FILE.tar.xz`; RECORDING is a folder that `benchmarks.mpi_truth --keep` made.
+`python -m benchmarks.mpi_programs.fixture RECORDING FILE.tar.xz`; RECORDING is a folder that `benchmarks.mpi_truth
+--keep` made.
 """
 
 from __future__ import annotations

@@ -25,8 +25,8 @@ WAIT_SHARE, WAIT_NS = 0.05, 200_000
 class Judgement:
     """How many operations, waits and sizes are as in the record.
 
-    Of the other operations `partial` are seen in part, and `split` in several parts. `sizes_ambiguous` of the messages have
-    sizes that the recording cannot tell: of all-reduces and all-gathers in place that look like others.
+    Of the other operations `partial` are seen in part, and `split` in several parts. `sizes_ambiguous` of the messages
+    have sizes that the recording cannot tell: of all-reduces and all-gathers in place that look like others.
     """
 
     planted: int = 0

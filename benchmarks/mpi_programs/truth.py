@@ -205,7 +205,8 @@ def instances(records: dict[int, Record]) -> list[Instance]:
                 instance = found.setdefault((name, ordinals[name]), Instance(kind, name, groups[name]))
                 if instance.kind != kind:
                     raise ValueError(
-                        f"rank {record.rank}: operation {ordinals[name]} of {name} is {kind}, others have {instance.kind}"
+                        f"rank {record.rank}: operation {ordinals[name]} of {name} is {kind}, others have"
+                        f" {instance.kind}"
                     )
                 ordinals[name] += 1
                 instance.members[record.rank] = call

@@ -1,11 +1,11 @@
 """Causes planted in real processes: what `diagnose` finds and what was gained. `python -m benchmarks.processes_truth`.
 
-Four processes of a training (torchrun with gloo) or of an MPI program run on this machine, with about 10 ms of arithmetic in a step
-of 100 ms; the rest is waiting, as for a device. One start without a profiler alternates blocks with and without the
-cause, in random order, until the standard error of the gain is at most a tenth of it. A second start, in which each step has the
-cause, is recorded by `alltrace capture exec`: the training with PyTorch's profiler, the MPI program with nsys (MPI and NVTX).
-`diagnose` runs on the reports. A cause that the machine does not allow is left out by name. What is in the folder already is
-only scored again.
+Four processes of a training (torchrun with gloo) or of an MPI program run on this machine, with about 10 ms of
+arithmetic in a step of 100 ms; the rest is waiting, as for a device. One start without a profiler alternates blocks
+with and without the cause, in random order, until the standard error of the gain is at most a tenth of it. A second
+start, in which each step has the cause, is recorded by `alltrace capture exec`: the training with PyTorch's profiler,
+the MPI program with nsys (MPI and NVTX). `diagnose` runs on the reports. A cause that the machine does not allow is
+left out by name. What is in the folder already is only scored again.
 """
 
 from __future__ import annotations

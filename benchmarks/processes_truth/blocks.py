@@ -21,7 +21,8 @@ class Blocks:
     Attributes:
         seed: Of the order of blocks.
         steps: Measured steps of a block.
-        unmeasured: Steps at the beginning of a block that do not count, because batches of the last one are still there.
+        unmeasured: Steps at the beginning of a block that do not count, because batches of the last one are still
+            there.
         least: Pairs at least.
         most: Pairs at most.
     """

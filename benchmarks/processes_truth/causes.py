@@ -17,8 +17,8 @@ class Cause:
         planted: What is done, on which rank.
         culprits: The ranks that a finding has to name; empty if it is of the job.
         kinds: The kinds of a right first finding.
-        needs: What the machine must allow: `cpu`, `blkio` or `memory` for a control group of that kind, `link` for a link between
-            network namespaces.
+        needs: What the machine must allow: `cpu`, `blkio` or `memory` for a control group of that kind, `link` for a
+            link between network namespaces.
         programs: The programs that have it.
     """
 

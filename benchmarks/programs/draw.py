@@ -277,11 +277,9 @@ def draw_program(
         hybrid=family == "hybrid",
         mpi=family == "mpi",
         staged=chance.random() < 0.4,
-        style="vision"
-        if family == "vision"
-        else "compiled"
-        if "recompilation" in kinds
-        else chance.choice(transformers),
+        style=(
+            "vision" if family == "vision" else "compiled" if "recompilation" in kinds else chance.choice(transformers)
+        ),
         layers=layers,
         micro=micro,
         steps=steps,

@@ -1,7 +1,7 @@
 """Draws programs whose ranks have uneven work, or one rank that is late at a barrier; and healthy ones of the same kind.
 
-Uneven work is more work on the ranks at fault, the others having the usual one. What is gained without it is the time of an
-execution in which they have the work of their peers, for a report does not show whether work was moved or added.
+Uneven work is more work on the ranks at fault, the others having the usual one. What is gained without it is the time
+of an execution in which they have the work of their peers, for a report does not show whether work was moved or added.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     torchrun ... hanging_training.py FOLDER CAUSE CULPRIT STEP
 
-A thread of each rank writes its flight record and its stacks once no step has ended for HANG_AFTER_S seconds, as gloo writes none
-by itself; a rank that raises an exception, or that the launcher terminates, writes its record too.
+A thread of each rank writes its flight record and its stacks once no step has ended for HANG_AFTER_S seconds, as gloo
+writes none by itself; a rank that raises an exception, or that the launcher terminates, writes its record too.
 """
 
 from __future__ import annotations

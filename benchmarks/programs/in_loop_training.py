@@ -1,7 +1,8 @@
 """A training without a GPU: each phase is a sleep and 0.5 ms of computing; ranks meet at the end of each step, by a loopback store.
 
-Run as `in_loop_training.py RANK RANKS PORT PLAN`. PLAN is JSON: `steps`, `every`, `cases` (a list of first step, end, rank, phase),
-and `blocks` (the steps of a block, of which each third one runs with the report and the others without, for its cost; 0 for none).
+Run as `in_loop_training.py RANK RANKS PORT PLAN`. PLAN is JSON: `steps`, `every`, `cases` (a list of first step, end,
+rank, phase), and `blocks` (the steps of a block, of which each third one runs with the report and the others without,
+for its cost; 0 for none).
 """
 
 import contextlib

@@ -1,11 +1,11 @@
 """Executes instructions of hosts on a model of hosts, devices and links.
 
-A host thread runs its instructions in order and launches work into streams, which are queues in order. A kernel begins when the
-stream is free and the launch has reached the device. An operation of a communicator begins independently on each member's device,
-and ends when the last has begun and the transfer has passed: on all at once, or, where a way of leaving is given (`Leaving`), on
-each member a time of its own later, which all that depends on it sees. Of a rooted operation the side that only sends does not
-wait. Streams wait for events, hosts for streams. As nothing shares a resource but by these queues, each time is the latest of
-others, so the order in which the ranks are executed is free.
+A host thread runs its instructions in order and launches work into streams, which are queues in order. A kernel begins
+when the stream is free and the launch has reached the device. An operation of a communicator begins independently on
+each member's device, and ends when the last has begun and the transfer has passed: on all at once, or, where a way of
+leaving is given (`Leaving`), on each member a time of its own later, which all that depends on it sees. Of a rooted
+operation the side that only sends does not wait. Streams wait for events, hosts for streams. As nothing shares a
+resource but by these queues, each time is the latest of others, so the order in which the ranks are executed is free.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class Recorded:
     """What happened on one rank, times in ns of true time.
 
     Attributes:
-        kernels: (start, end, stream, kernel, correlation, work, communicator or -1, number in a graph or 0, number of the
-            operation of the communicator or -1).
+        kernels: (start, end, stream, kernel, correlation, work, communicator or -1, number in a graph or 0, number of
+            the operation of the communicator or -1).
         copies: (start, end, stream, direction, bytes, memory, correlation).
         graphs: (start, end, stream, correlation, kernels).
         calls: (start, end, name, thread, correlation).

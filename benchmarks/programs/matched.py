@@ -28,12 +28,12 @@ class MatchingScore:
     Attributes:
         planted: Operations of which at least two members are recorded.
         right: Those whose exact set of members was matched.
-        wrong: Those of which a match contradicts the truth: it has a member of another operation, or lacks members although the
-            communicator is given as having no more, or the operation is in two matches.
+        wrong: Those of which a match contradicts the truth: it has a member of another operation, or lacks members
+            although the communicator is given as having no more, or the operation is in two matches.
         incomplete: Of the rest, those that have a match that says itself that members lack. The others are in no match.
         sure_wrong: Of the wrong ones, those with a confidence of `SURE` or more.
-        wrong_communicators: Communicators that the reports do not name, given with a score of `SURE` or more, whose members never
-            are those of any operation.
+        wrong_communicators: Communicators that the reports do not name, given with a score of `SURE` or more, whose
+            members never are those of any operation.
         examples: Of the first wrong ones, what was planted and what was matched.
     """
 
@@ -151,7 +151,8 @@ def score_clocks(aligned: Aligned, reports: Sequence[Any], times: Sequence[int])
 
     Args:
         aligned: The alignment of the run.
-        reports: Of each rank a report, with `rank`, `host` (a number) and `at`, which gives the report's time of a true time.
+        reports: Of each rank a report, with `rank`, `host` (a number) and `at`, which gives the report's time of a true
+            time.
         times: True times over the run, in ns; the first is its start.
     """
     run = aligned.run

@@ -54,15 +54,15 @@ class Communicator:
     """Ranks that communicate.
 
     Attributes:
-        role: What for: `tp`, `cp`, `dp`, `ep`, `shard`, `replicate`, `forward`, `backward`, `exchange` (batched sends and receives
-            between two stages), `norm` or `barrier`.
+        role: What for: `tp`, `cp`, `dp`, `ep`, `shard`, `replicate`, `forward`, `backward`, `exchange` (batched sends
+            and receives between two stages), `norm` or `barrier`.
         ranks: Its members, ascending.
         stream: The stream of its kernels as the program numbers it, the same on all members.
         identifier: The hash that NCCL would give it.
         bandwidth: Bytes a ns that a link of it moves.
         latency_ns: Of one message.
-        world: The members of the communicator of NCCL that it is a part of, where sends and receives between any two of them meet
-            on their own; empty if that is `ranks`.
+        world: The members of the communicator of NCCL that it is a part of, where sends and receives between any two of
+            them meet on their own; empty if that is `ranks`.
     """
 
     role: str
@@ -171,9 +171,10 @@ class View:
         missing: Ranks without a report.
         naming: Style of the file names.
         streams_differ: Whether each device numbers its streams on its own.
-        protocols_differ: Whether NCCL's kernels are named by the algorithm and protocol that suit the size, in some communicators
-            others on some members.
-        groups: Whether sends and receives that are issued together have ranges of `ncclGroupStart` and PyTorch's own ranges.
+        protocols_differ: Whether NCCL's kernels are named by the algorithm and protocol that suit the size, in some
+            communicators others on some members.
+        groups: Whether sends and receives that are issued together have ranges of `ncclGroupStart` and PyTorch's own
+            ranges.
         devices: Devices of a process, which are one rank of the job each with a launching thread of its own.
         stamp_ns: By how much stamps of processes of one host differ at most.
         windows: Ranks whose capture begins and ends at their own true times, in steps: (rank, begin, end).
@@ -250,15 +251,19 @@ class Program:
         communicators: All of them.
         causes: What was planted.
         view: What the reports show.
-        scatter: How much ends of one operation scatter, in what was measured on real machines; 0 lets all members end at once.
-        batched: Whether stages of a pipeline exchange in groups of sends and receives on one communicator for each pipeline.
+        scatter: How much ends of one operation scatter, in what was measured on real machines; 0 lets all members end
+            at once.
+        batched: Whether stages of a pipeline exchange in groups of sends and receives on one communicator for each
+            pipeline.
         special: One of `SPECIALS`, or empty.
-        rooted: Whether each step begins with a broadcast of buffers and ends with a reduction of metrics to the first rank.
-        lengths: Lengths of sequences, times the usual one, in each step: of all ranks, or of each place in data parallelism; empty
-            if they do not differ.
+        rooted: Whether each step begins with a broadcast of buffers and ends with a reduction of metrics to the first
+            rank.
+        lengths: Lengths of sequences, times the usual one, in each step: of all ranks, or of each place in data
+            parallelism; empty if they do not differ.
         tokens: Tokens of each rank's experts, times the usual number; empty if they do not differ.
         halves: In how many parts the tokens of a layer's experts come, each with an exchange before and after it.
-        barrier: What hosts wait for after a barrier of all ranks at the end of a step: `stream` or `device`; empty without one.
+        barrier: What hosts wait for after a barrier of all ranks at the end of a step: `stream` or `device`; empty
+            without one.
         barrier_every: Every how many steps that is.
     """
 

@@ -29,19 +29,33 @@ class Kernel(NamedTuple):
 
 
 ELEMENTWISE = (
-    "void at::native::vectorized_elementwise_kernel<(int)4, at::native::CUDAFunctor_add<c10::BFloat16>, std::array<char *, "
-    "(unsigned long)3>>(int, T2, T3)",
-    "void at::native::vectorized_elementwise_kernel<(int)4, at::native::GeluCUDAKernelImpl(at::TensorIteratorBase &, "
-    "at::native::GeluType)::[lambda() (instance 2)]::operator ()() const::[lambda() (instance 4)], std::array<char *, "
-    "(unsigned long)2>>(int, T2, T3)",
-    "void at::native::elementwise_kernel<(int)128, (int)4, void at::native::gpu_kernel_impl_nocast<at::native::BinaryFunctor<"
-    "float, float, float, at::native::binary_internal::MulFunctor<float>>>(at::TensorIteratorBase &, const T1 &)>(int, T3)",
-    "void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda(at::TensorIteratorBase &)::[lambda() "
-    "(instance 3)], std::array<char *, (unsigned long)2>, (int)4>(int, T1, T2)",
+    (
+        "void at::native::vectorized_elementwise_kernel<(int)4, at::native::CUDAFunctor_add<c10::BFloat16>,"
+        " std::array<char *, (unsigned long)3>>(int, T2, T3)"
+    ),
+    (
+        "void at::native::vectorized_elementwise_kernel<(int)4, at::native::GeluCUDAKernelImpl(at::TensorIteratorBase"
+        " &, at::native::GeluType)::[lambda() (instance 2)]::operator ()() const::[lambda() (instance 4)],"
+        " std::array<char *, (unsigned long)2>>(int, T2, T3)"
+    ),
+    (
+        "void at::native::elementwise_kernel<(int)128, (int)4, void"
+        " at::native::gpu_kernel_impl_nocast<at::native::BinaryFunctor<float, float, float,"
+        " at::native::binary_internal::MulFunctor<float>>>(at::TensorIteratorBase &, const T1 &)>(int, T3)"
+    ),
+    (
+        "void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda(at::TensorIteratorBase"
+        " &)::[lambda() (instance 3)], std::array<char *, (unsigned long)2>, (int)4>(int, T1, T2)"
+    ),
 )
 NORMS = {
-    "aten": "void at::native::<unnamed>::vectorized_layer_norm_kernel<c10::BFloat16, float, (bool)0>(int, T2, const T1 *, T1 *)",
-    "apex": "void <unnamed>::cuApplyLayerNorm<float, float, float>(T2 *, T3 *, T3 *, const T1 *, int, int, T3, const T2 *)",
+    "aten": (
+        "void at::native::<unnamed>::vectorized_layer_norm_kernel<c10::BFloat16, float, (bool)0>(int, T2, const T1 *,"
+        " T1 *)"
+    ),
+    "apex": (
+        "void <unnamed>::cuApplyLayerNorm<float, float, float>(T2 *, T3 *, T3 *, const T1 *, int, int, T3, const T2 *)"
+    ),
     "triton": "triton_per_fused__to_copy_add_mean_mul_pow_rsqrt_3",
 }
 GEMMS = {
@@ -61,10 +75,14 @@ GEMMS = {
 }
 ATTENTION = {
     "flash": (
-        "void flash::flash_fwd_kernel<Flash_fwd_kernel_traits<(int)128, (int)128, (int)64, (int)4, (bool)0, (bool)0, "
-        "cutlass::bfloat16_t>, (bool)0, (bool)1>(flash::Flash_fwd_params)",
-        "void flash::flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel<Flash_bwd_kernel_traits<(int)128, (int)64, (int)128, (int)8>, "
-        "(bool)0, (bool)1>(flash::Flash_bwd_params)",
+        (
+            "void flash::flash_fwd_kernel<Flash_fwd_kernel_traits<(int)128, (int)128, (int)64, (int)4, (bool)0,"
+            " (bool)0, cutlass::bfloat16_t>, (bool)0, (bool)1>(flash::Flash_fwd_params)"
+        ),
+        (
+            "void flash::flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel<Flash_bwd_kernel_traits<(int)128, (int)64,"
+            " (int)128, (int)8>, (bool)0, (bool)1>(flash::Flash_bwd_params)"
+        ),
     ),
     "cudnn": (
         "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_3_64x128x128_4x1x1_kernel0_0",
@@ -74,7 +92,10 @@ ATTENTION = {
 }
 CONVOLUTIONS = (
     "sm80_xmma_fprop_implicit_gemm_indexed_tf32f32_tf32f32_f32_nhwckrsc_nhwc_tilesize128x128x16_stage4_warpsize2x2x1_g1_tensor16x8x8",
-    "void cudnn::cnn::wgrad_alg0_engine<float, (int)512, (int)6, (int)5, (int)3, (int)3, (int)3, (bool)0, (int)512>(int, int)",
+    (
+        "void cudnn::cnn::wgrad_alg0_engine<float, (int)512, (int)6, (int)5, (int)3, (int)3, (int)3, (bool)0,"
+        " (int)512>(int, int)"
+    ),
     "void cudnn::bn_fw_tr_1C11_kernel_NCHW<float, float, (int)512, (bool)1, (int)1>(cudnnTensorStruct, const T1 *)",
     "void cudnn::bn_bw_1C11_kernel_new<float, float, float2, (int)512>(float, float, float, float, cudnnTensorStruct)",
 )
@@ -84,25 +105,36 @@ TRITON = (
     "triton_poi_fused_silu_mul_2",
 )
 OTHER_ATTENTION = (
-    "fmha_cutlassF_bf16_aligned_64x64_rf_sm80(PyTorchMemEffAttention::AttentionKernel<cutlass::bfloat16_t, cutlass::arch::Sm80, "
-    "(bool)1, (int)64, (int)64, (int)64, (bool)1, (bool)1>::Params)",
-    "fmha_cutlassB_bf16_aligned_64x64_k64_sm80(PyTorchMemEffAttention::AttentionBackwardKernel<cutlass::arch::Sm80, "
-    "cutlass::bfloat16_t, (bool)1, (bool)0, (bool)0, (int)64, (int)64, (int)64, (bool)0>::Params)",
+    (
+        "fmha_cutlassF_bf16_aligned_64x64_rf_sm80(PyTorchMemEffAttention::AttentionKernel<cutlass::bfloat16_t,"
+        " cutlass::arch::Sm80, (bool)1, (int)64, (int)64, (int)64, (bool)1, (bool)1>::Params)"
+    ),
+    (
+        "fmha_cutlassB_bf16_aligned_64x64_k64_sm80(PyTorchMemEffAttention::AttentionBackwardKernel<cutlass::arch::Sm80,"
+        " cutlass::bfloat16_t, (bool)1, (bool)0, (bool)0, (int)64, (int)64, (int)64, (bool)0>::Params)"
+    ),
 )
 UNFUSED_ATTENTION = (
-    "void gemmSN_TN_kernel<float, (int)128, (int)16, (int)2, (int)4, (int)8, (int)9, (bool)0, cublasGemvTensorStridedBatched<"
-    "__nv_bfloat16 const>>(T1)",
-    "void <unnamed>::softmax_warp_forward<c10::BFloat16, c10::BFloat16, float, (int)10, (bool)0, (bool)0>(T2 *, const T1 *, int)",
-    "void gemmSN_NN_kernel<float, (int)128, (int)2, (int)4, (int)8, (int)3, (int)4, (bool)0, cublasGemvTensorStridedBatched<"
-    "__nv_bfloat16 const>>(T1)",
+    (
+        "void gemmSN_TN_kernel<float, (int)128, (int)16, (int)2, (int)4, (int)8, (int)9, (bool)0,"
+        " cublasGemvTensorStridedBatched<__nv_bfloat16 const>>(T1)"
+    ),
+    (
+        "void <unnamed>::softmax_warp_forward<c10::BFloat16, c10::BFloat16, float, (int)10, (bool)0, (bool)0>(T2 *,"
+        " const T1 *, int)"
+    ),
+    (
+        "void gemmSN_NN_kernel<float, (int)128, (int)2, (int)4, (int)8, (int)3, (int)4, (bool)0,"
+        " cublasGemvTensorStridedBatched<__nv_bfloat16 const>>(T1)"
+    ),
 )
 OTHER_GEMM = "void cutlass::Kernel2<cutlass_80_simt_sgemm_128x128_8x4_nn_align1>(T1::Params)"
 OTHER_CONVOLUTION = (
     "void implicit_convolve_sgemm<float, float, (int)1024, (int)5, (int)5, (int)3, (int)3, (int)3>(int, int)"
 )
 METRICS = (
-    "void at::native::reduce_kernel<(int)512, (int)1, at::native::ReduceOp<float, at::native::MeanOps<float, float, float, float>, "
-    "unsigned int, float, (int)4>>(T3)"
+    "void at::native::reduce_kernel<(int)512, (int)1, at::native::ReduceOp<float, at::native::MeanOps<float, float,"
+    " float, float>, unsigned int, float, (int)4>>(T3)"
 )
 OPTIMIZER = (
     "void at::native::<unnamed>::multi_tensor_apply_kernel<at::native::<unnamed>::TensorListMetadata<(int)4>, "
@@ -112,12 +144,18 @@ NORM_KERNEL = (
     "void at::native::<unnamed>::multi_tensor_apply_kernel<at::native::<unnamed>::TensorListMetadata<(int)1>, "
     "at::native::<unnamed>::LpNormFunctor<float, (int)2>>(T1, T2, T3...)"
 )
-LOSS = "void at::native::<unnamed>::cunn_SoftMaxForward<(int)8, float, float, float, at::native::LogSoftMaxForwardEpilogue>(T4 *, T2)"
+LOSS = (
+    "void at::native::<unnamed>::cunn_SoftMaxForward<(int)8, float, float, float,"
+    " at::native::LogSoftMaxForwardEpilogue>(T4 *, T2)"
+)
 EMBEDDING = (
     "void at::native::<unnamed>::indexSelectLargeIndex<c10::BFloat16, long, unsigned int, (int)2, (int)2, (int)-2>(int)"
 )
 ROUTER = "void at::native::sbtopk::gatherTopK<float, unsigned int, (int)2, (bool)0>(T1, T2, bool, T2, T2)"
-TINY = "void at::native::vectorized_elementwise_kernel<(int)4, at::native::FillFunctor<float>, std::array<char *, 1>>(int, T2, T3)"
+TINY = (
+    "void at::native::vectorized_elementwise_kernel<(int)4, at::native::FillFunctor<float>, std::array<char *, 1>>(int,"
+    " T2, T3)"
+)
 
 STYLES = ("megatron", "torch", "compiled", "vision", "hopper", "volta")
 

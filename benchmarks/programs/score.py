@@ -46,7 +46,8 @@ class Judgement:
         true_shares: The gain from removing the only planted cause, and from removing the whole loss of its kind.
         found_share: The loss that the finding of the only planted cause states; None if it states none.
         stated: Whether there was such a finding.
-        false_alarms: Kinds of findings of severity high or medium that cost less than half of the limit of that severity.
+        false_alarms: Kinds of findings of severity high or medium that cost less than half of the limit of that
+            severity.
         impossible: Findings with a loss below 0 or above 1.
         findings: Kind, severity, share, ranks and confidence of the first findings.
         error: What went wrong instead of an answer.
@@ -248,7 +249,8 @@ def _losses(answered: Sequence[Judgement]) -> list[str]:
             ratios.append(j.found_share / min(max(j.found_share, low), high))
     lines = [f"| one planted cause, found: loss null | {percent(len(found) - len(ratios), len(found))} |"]
     lines.append(
-        f"| loss within {100 * CLOSE:g} % of the truth | {percent(sum(abs(r - 1) <= CLOSE for r in ratios), len(ratios))} |"
+        f"| loss within {100 * CLOSE:g} % of the truth |"
+        f" {percent(sum(abs(r - 1) <= CLOSE for r in ratios), len(ratios))} |"
     )
     if ratios:
         ratios.sort()
@@ -280,7 +282,8 @@ def _calibration(answered: Sequence[Judgement]) -> list[str]:
         within = [right for c, right in sure if tenth / 10 <= c < (tenth + 1) / 10 or (tenth == 9 and c >= 1)]
         if within:
             lines.append(
-                f"| {tenth / 10:.1f} to {(tenth + 1) / 10:.1f} | {len(within)} | {100 * sum(within) / len(within):.0f} % |"
+                f"| {tenth / 10:.1f} to {(tenth + 1) / 10:.1f} | {len(within)} |"
+                f" {100 * sum(within) / len(within):.0f} % |"
             )
     right = [c for c, r in sure if r]
     wrong = [c for c, r in sure if not r]
@@ -301,7 +304,8 @@ def _worst(judged: Sequence[Judgement], count: int = 10) -> list[str]:
         )
         truth = f"{j.expected} {100 * j.share:.1f} %" + (f" (planted: {planted})" if planted else "")
         found = "; ".join(
-            f"{f['kind']} {'null' if f['lost_share'] is None else format(100 * f['lost_share'], '.1f')} % {f['ranks'][:8]}"
+            f"{f['kind']} {'null' if f['lost_share'] is None else format(100 * f['lost_share'], '.1f')} %"
+            f" {f['ranks'][:8]}"
             for f in j.findings[:3]
         )
         lines.append(f"| {j.seed} | {j.program} | {truth} | {j.error or found or 'none'} |")

@@ -2,15 +2,18 @@
 
 How `diagnose` says that causes hide each other, which is read here:
 
-* `evidence.together_ns` of two findings, with one value, is what the job gets back without both causes, in ns of the judged time,
-  as `lost_ns` is, if that is more than the sum of what is gained without each alone. `lost_ns` and `lost_share` stay what they are.
-* The verdict has a sentence with the words `hide each other: together X %`, where X is `together_ns` of the judged time, and after
-  it what each gains alone: "`straggler` of rank 3 and `sync` of rank 1 hide each other: together 11.1 %, alone 0.0 and 5.9 %".
+* `evidence.together_ns` of two findings, with one value, is what the job gets back without both causes, in ns of the
+  judged time, as `lost_ns` is, if that is more than the sum of what is gained without each alone. `lost_ns` and
+  `lost_share` stay what they are.
+* The verdict has a sentence with the words `hide each other: together X %`, where X is `together_ns` of the judged
+  time, and after it what each gains alone: "`straggler` of rank 3 and `sync` of rank 1 hide each other: together 11.1
+  %, alone 0.0 and 5.9 %".
 
 A pair of which the judged steps record the same without one of its causes is left out.
 
 The joint loss is right if findings with a kind of one cause and of the other have it, and it is within 15 % of what an
-execution without both gains. The judged time is `lost_ns / lost_share` of the finding with the largest loss, else the program's.
+execution without both gains. The judged time is `lost_ns / lost_share` of the finding with the largest loss, else the
+program's.
 """
 
 from __future__ import annotations

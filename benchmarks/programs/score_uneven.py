@@ -57,8 +57,8 @@ def judge_uneven(
 ) -> CauseJudgement:
     """What the findings of a program are worth.
 
-    The first finding is right if it has a kind of the cause; or, where the program loses more by itself, the kind of that. The
-    cause's finding is the first one of such a kind that names the culprits, else the first of such a kind.
+    The first finding is right if it has a kind of the cause; or, where the program loses more by itself, the kind of
+    that. The cause's finding is the first one of such a kind that names the culprits, else the first of such a kind.
 
     Args:
         seed: Of the program.

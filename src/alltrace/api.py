@@ -45,7 +45,8 @@ class Result:
 
     Attributes:
         answer: Its table, what its columns mean, and notes.
-        zero_ns: What its times are at the run's start: 0, but of `stats` and `nsys`, which count as the session's clock does.
+        zero_ns: What its times are at the run's start: 0, but of `stats` and `nsys`, which count as the session's clock
+            does.
     """
 
     answer: Answer
@@ -327,8 +328,8 @@ class OpenRun(Run):
         """The answer of the recipe called `name`; of several, a list of their answers, with each table of a rank read once.
 
         Args:
-            name: A recipe's name; `stats:NAME` for nsys' report of that name. Or a list of recipes: one that cannot answer has
-                no rows, and a note with the reason.
+            name: A recipe's name; `stats:NAME` for nsys' report of that name. Or a list of recipes: one that cannot
+                answer has no rows, and a note with the reason.
             ranks: The ranks to ask, as numbers or as a text such as `0-3,8`; None for all.
             steps: The steps to count, such as `10:50` for 10 to 49, `10:`, `:50` or `10`; None for the whole run.
             skip_warmup: Leave out warm-up steps, and time outside of steps.
@@ -403,7 +404,8 @@ class OpenRun(Run):
     ) -> RowStream:
         """The rows of the answer of `recipe(name, ...)` as they are made, for answers that are larger than memory.
 
-        `batches()` of the result yields `pyarrow.RecordBatch`es. Use it in a `with` block, which removes temporary files.
+        `batches()` of the result yields `pyarrow.RecordBatch`es. Use it in a `with` block, which removes temporary
+        files.
 
         Args:
             name: As of `recipe`.

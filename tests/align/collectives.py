@@ -129,8 +129,8 @@ def simulated(
 ) -> Made:
     """A data parallel run, with tensor parallel groups of neighbours if `tensor` is above 1.
 
-    Each step has `per_step` operations of each kind of group; each rank computes between them, the last one decides when an
-    operation ends; a recorded end is late by up to `jitter_ns`, and of a share `outliers` by up to 10 ms.
+    Each step has `per_step` operations of each kind of group; each rank computes between them, the last one decides
+    when an operation ends; a recorded end is late by up to `jitter_ns`, and of a share `outliers` by up to 10 ms.
     """
     rng = np.random.default_rng(seed)
     groups = [list(range(first, first + tensor)) for first in range(0, ranks, tensor)] if tensor > 1 else []
@@ -227,7 +227,8 @@ def _pairs(labels: Sequence[int] | NDArray[np.int64]) -> int:
 
 
 def pipeline(seed: int, *, stages: int = 4, steps: int = 20, micro: int = 4, offset_ns: float = 0.3e9) -> Made:
-    """A pipeline: activations go from stage to stage, forwards, then gradients back; a message's two ends are near each other."""
+    """A pipeline: activations go from stage to stage, forwards, then gradients back; a message's two ends are near each
+    other."""
     rng = np.random.default_rng(seed)
     rows: list[list[tuple[float, float, str, int, int]]] = [[] for _ in range(stages)]
     now = np.zeros(stages)

@@ -29,7 +29,8 @@ class Grid:
         steps: Training steps.
         layers: Layers of a stage, each with two tensor parallel all-reduces a pass.
         micro: Micro-batches of a step.
-        streams: "one" for all communicators, "each" for each kind of them, or "links", with messages to either neighbour apart.
+        streams: "one" for all communicators, "each" for each kind of them, or "links", with messages to either
+            neighbour apart.
         world: A small all-reduce of all ranks ends a step.
         layer_ns: Compute of a layer and pass; `noise` is its relative spread.
         offset_s: Bound of the hosts' offsets; likewise `drift_ppm`.

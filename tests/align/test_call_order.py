@@ -27,8 +27,8 @@ def sentences(one, other, *, communicator=5, components=(3, 3)):
 def test_both_orders_are_said_without_what_is_the_same_before_and_after():
     one, other = [(A, 0), (A, -1), (B, -1), (A, 3)], [(A, 0), (B, -1), (A, -1), (A, 3)]
     assert sentences(one, other) == [
-        "rank 3 calls AllReduce, Broadcast of communicator world where rank 7 calls Broadcast, AllReduce: all must call them in "
-        "one order, or the program hangs or mixes its data"
+        "rank 3 calls AllReduce, Broadcast of communicator world where rank 7 calls Broadcast, AllReduce: all must call"
+        " them in one order, or the program hangs or mixes its data"
     ]
     assert sentences(one[1:], other[1:]) == sentences(one, other)
     assert sentences(one[:-1], other[:-1]) == sentences(one, other)
@@ -84,15 +84,15 @@ def test_windows_of_one_host_that_do_not_overlap_are_said_with_the_time_between(
     operations = timelines(rows)
     clocks = {r: RankClock(2e9 * (r >= 2), 0.0, 0.0, 1.0, 0) for r in rows}
     assert recorded_apart(operations, clocks, dict.fromkeys(rows, "n0")) == [
-        "on n0 the communication of ranks 0-1 ends 2.000 s before that of ranks 2-3: their windows do not overlap, so nothing is "
-        "matched between them"
+        "on n0 the communication of ranks 0-1 ends 2.000 s before that of ranks 2-3: their windows do not overlap, so"
+        " nothing is matched between them"
     ]
     assert recorded_apart(operations, clocks, {0: "n0", 1: "n0", 2: "n1", 3: "n1"}) == []
     touching = {**clocks, 2: RankClock(-20.0, 0.0, 0.0, 1.0, 0)}  # begins as rank 1 ends
     assert recorded_apart(operations, touching, {0: "n0", 1: "n1", 2: "n1", 3: "n0"})[1:] == []
     assert recorded_apart(operations, {**clocks, 2: clocks[0], 3: clocks[0]}, {0: "n0", 1: "n1", 2: "n2", 3: "n0"}) == [
-        "on n0 the communication of rank 0 ends 0.000 s before that of rank 3: their windows do not overlap, so nothing is "
-        "matched between them"
+        "on n0 the communication of rank 0 ends 0.000 s before that of rank 3: their windows do not overlap, so nothing"
+        " is matched between them"
     ]
 
 

@@ -92,8 +92,10 @@ def test_what_the_program_says_of_the_steps_before():
     found = slowdown_by_program(ranked([0, 120, 240, 360, 480]), [StepTimeMark(57, 100_000_000, 500_000)])
     assert (found.inside, found.outside, found.certain) == (4, 57, True)
     assert (found.inside_s, found.outside_s, found.ratio) == pytest.approx((0.120, 0.100, 1.2))
-    assert found.text == (
-        "according to alltrace.instrument.steps, the 4 captured steps took 120.0 ms each and the 57 others 100.0 ms: 20.0 % longer"
+    assert (
+        found.text
+        == "according to alltrace.instrument.steps, the 4 captured steps took 120.0 ms each and the 57 others 100.0 ms:"
+        " 20.0 % longer"
     )
 
 
@@ -130,7 +132,10 @@ def test_the_answer_says_that_the_profiler_slows_the_program(tmp_path):
         kernels = [kernel(120_000_000 * n + 10, 120_000_000 * n + 110_000_000) for n in range(6)]
         rows[rank] = {"ranges": [{**r, "kind": "pushpop"} for r in ranges], "kernels": kernels}
     run = make_run(tmp_path / "run", rows)
-    said = "according to alltrace.instrument.steps, the 5 captured steps took 120.0 ms each and the 57 others 100.0 ms: 20.0 % longer"
+    said = (
+        "according to alltrace.instrument.steps, the 5 captured steps took 120.0 ms each and the 57 others 100.0 ms:"
+        " 20.0 % longer"
+    )
     assert said in ask(run, "info", jobs=1).notes
     (fault,) = (r for r in ask(run, "diagnose", jobs=1).table.to_pylist() if r["where"] == "capture slows the program")
     assert fault["evidence"]["slowdown"] == pytest.approx(1.2, abs=1e-4)

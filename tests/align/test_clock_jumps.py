@@ -33,7 +33,8 @@ def test_values_that_grow_steadily_or_are_few_do_not_step():
 
 
 def test_a_clock_steps_whatever_its_ranks_are_late_by():
-    # five ranks on two clocks; the second clock steps by 40 us after 120 of 200 operations, and each rank is late by its own time
+    # five ranks on two clocks; the second clock steps by 40 us after 120 of 200 operations, and each rank is late by
+    # its own time
     late, clock = np.array([0.0, 9e3, -30e3, 60e3, -90e3]), np.array([0, 0, 0, 1, 1])
     instance, rank = (a.reshape(-1) for a in np.meshgrid(np.arange(200), np.arange(5), indexing="ij"))
     end = (

@@ -274,7 +274,8 @@ def test_instances_that_contradict_each_other_leave_the_clocks_where_the_others_
 
 @pytest.mark.parametrize(("others", "least_us"), [(20, -60), (100, -520)])
 def test_ends_in_another_mode_are_no_wrong_instances_where_they_are_more_than_a_few(others, least_us):
-    # rank 1 mostly leaves 500 us before rank 0; each so many times 500 us after it, and came only 50 us before rank 0 left
+    # rank 1 mostly leaves 500 us before rank 0; each so many times 500 us after it, and came only 50 us before rank 0
+    # left
     rows = []
     for i in range(200):
         end = 2_000_000 * (i + 1) + i % 7 * 1_000

@@ -63,7 +63,8 @@ class Fit:
 
 
 def test_components_are_joined_by_the_tightest_messages_first():
-    # the clock of rank 1 is 1,000 ahead of rank 0's, that of rank 2 5,000; sender, receiver, and when each ends by its clock
+    # the clock of rank 1 is 1,000 ahead of rank 0's, that of rank 2 5,000; sender, receiver, and when each ends by its
+    # clock
     sent = [
         (0, 1, 0, 1_100),
         (1, 0, 1_200, 300),

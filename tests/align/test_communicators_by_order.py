@@ -87,7 +87,8 @@ def test_streams_that_do_the_same_at_other_times_are_of_one_class():
 
 @pytest.mark.parametrize(("late_ns", "groups"), [(20_000_000, 1), (100_000, 2)])
 def test_half_of_the_ranks_do_not_transfer_for_as_long_as_one_of_the_others_is_late(late_ns, groups):
-    """Of four ranks that meet the first one is always late by as much, so the others would be as alike in groups of their own."""
+    """Of four ranks that meet the first one is always late by as much, so the others would be as alike in groups of
+    their own."""
     rng = np.random.default_rng(3)
     met = 50_000_000 * np.arange(1, 13)
     known = [(0, 2), (1, 3)]

@@ -43,8 +43,8 @@ MOST_LEFT = 110
 def numbers_of(text: str) -> list[float]:
     """The numbers in a module that can change an answer.
 
-    Others are -1, 0, 1, 2 and powers of two, as sizes of batches have; thousands, as units have; and what is in a text, is a place
-    in a sequence or a number of bits or digits.
+    Others are -1, 0, 1, 2 and powers of two, as sizes of batches have; thousands, as units have; and what is in a text,
+    is a place in a sequence or a number of bits or digits.
     """
     found: list[float] = []
 
@@ -77,7 +77,10 @@ def _harmless(value: float) -> bool:
 
 
 def test_numbers_that_can_change_an_answer_are_recognized():
-    text = "A = 0.3\nB = -1, 2.0, 64, 1 << 20, 1e9, x[3:5], round(y, 3), f'{z / 7}'\ndef f(n: int = 5):\n    return 4.0 * n > 12\n"
+    text = (
+        "A = 0.3\nB = -1, 2.0, 64, 1 << 20, 1e9, x[3:5], round(y, 3), f'{z / 7}'\ndef f(n: int = 5):\n    return 4.0 *"
+        " n > 12\n"
+    )
     assert numbers_of(text) == [0.3, 5, 4.0, 12]
 
 

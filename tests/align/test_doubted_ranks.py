@@ -1,4 +1,5 @@
-"""Which ranks are compared with no other: those with a file whose clock steps or runs at another rate, but no whole hosts."""
+"""Which ranks are compared with no other: those with a file whose clock steps or runs at another rate, but no whole
+hosts."""
 
 from __future__ import annotations
 

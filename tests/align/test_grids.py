@@ -1,4 +1,5 @@
-"""Communicating ranks and the resulting clocks in jobs on grids of ranks, compared with the truth, with and without names."""
+"""Communicating ranks and the resulting clocks in jobs on grids of ranks, compared with the truth, with and without
+names."""
 
 from __future__ import annotations
 

@@ -56,7 +56,8 @@ def joined(folder, name, form=None, *, drop=(), other=None, training=False, **ch
 
 
 def judged(alignment, truth):
-    """Operations, those with a size, and those whose size is wrong; a rank's kernels stand in the order of their true arrivals."""
+    """Operations, those with a size, and those whose size is wrong; a rank's kernels stand in the order of their true
+    arrivals."""
     rows = filled = wrong = 0
     for record in alignment.run.ranks:
         own = alignment.collectives(record.rank)
@@ -258,7 +259,8 @@ def test_the_questions_use_what_the_logs_tell(tmp_path):
 
 
 def finished(folder, sizes, members, groups=(), **columns):
-    """What `finish` makes of operations with these sizes, a list for each rank, and members (rank, instance, row, communicator)."""
+    """What `finish` makes of operations with these sizes, a list for each rank, and members (rank, instance, row,
+    communicator)."""
     (folder / "collectives").mkdir(parents=True)
     declared = TABLES["collectives"].arrow_schema()
     for rank, own in enumerate(sizes):

@@ -114,8 +114,9 @@ def test_notes_of_logs(ranks):
     ]
     bad = [LogMatch(n, "none", 0, 10, reason="it has no log") for n in ranks]
     notes = _notes([*good, *bad])
-    assert notes[0] == (
-        f"NCCL's logs: 14 of 16 operations within them have their call (87.5 %) on 2 of {2 + len(ranks)} ranks; 10 "
+    assert (
+        notes[0]
+        == f"NCCL's logs: 14 of 16 operations within them have their call (87.5 %) on 2 of {2 + len(ranks)} ranks; 10 "
         "were completed from it; 4 operations are outside the logs"
     )
     assert notes[1] == "the logs of ranks 1 were assigned by rank number and the times of the lines"

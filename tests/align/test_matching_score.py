@@ -12,7 +12,8 @@ from alltrace.align.related_clocks import RankClock
 
 
 def explained(members, captured=(4, 4, 4)):
-    """Four operations of a communicator of three ranks, 1 ms apart, and the clocks: of each rank the first of them are captured."""
+    """Four operations of a communicator of three ranks, 1 ms apart, and the clocks: of each rank the first of them are
+    captured."""
     tables = {}
     for rank in members:
         begin = np.arange(captured[rank]) * 1_000_000
@@ -50,9 +51,10 @@ def test_members_of_the_communicator_that_were_not_captured_are_not_expected():
 
 def test_half_of_the_communication_explained_is_enough():
     assert reason_of(1 / 2, 0.0, {}, 1) is None
-    assert reason_of(0.499, 0.25, {0: 0.5, 1: 1.0}, 1) == (
-        "50 % of the communication is not explained; for 25 % the communicator is known neither from the reports nor from the "
-        "times; the clocks of 1 of 2 ranks are related to the others' with little certainty"
+    assert (
+        reason_of(0.499, 0.25, {0: 0.5, 1: 1.0}, 1)
+        == "50 % of the communication is not explained; for 25 % the communicator is known neither from the reports nor"
+        " from the times; the clocks of 1 of 2 ranks are related to the others' with little certainty"
     )
 
 

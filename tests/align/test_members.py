@@ -231,7 +231,8 @@ def test_one_call_waits_for_what_it_completes_one_after_the_other():
     mine = [row for row in picked(found, "rank", "wait_start_ns", "wait_ns", "transfer_ns", "until_ns") if row[0] == 0]
     assert [row[1:3] for row in mine] == [(50, 20), (30, 20), (30, 0), (70, 20)]
     assert [row[4] for row in mine] == [70, 50, 30, 100]
-    # after the last is there the call takes 10; the others are taken to need as long, but for one that it did not wait for
+    # after the last is there the call takes 10; the others are taken to need as long, but for one that it did not wait
+    # for
     assert [row[3] for row in mine] == [10, 10, 5, 10]
 
 

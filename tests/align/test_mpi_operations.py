@@ -1,4 +1,5 @@
-"""MPI's operations of a rank, from the call that begins one to the call that completes it; and how those of ranks are matched."""
+"""MPI's operations of a rank, from the call that begins one to the call that completes it; and how those of ranks are
+matched."""
 
 from __future__ import annotations
 
@@ -139,8 +140,10 @@ def test_waits_of_calls_that_test_are_not_known_and_what_is_started_unrecorded_i
     assert len(rows) == 2
     assert notes[:2] == (
         "1 communication call has no kernel, end, communicator or set-up in the reports, so it is not matched",
-        "1 MPI operation was completed by calls that test, such as MPI_Test; profilers record only the last of these, so how long "
-        "ranks waited there is not known",
+        (
+            "1 MPI operation was completed by calls that test, such as MPI_Test; profilers record only the last of"
+            " these, so how long ranks waited there is not known"
+        ),
     )
 
 

@@ -3,9 +3,9 @@
 `mpi_recordings/` holds what Nsight Systems 2023.4 recorded of `benchmarks/mpi_programs/calls.c` with Open MPI 4.1 on
 four ranks and MPICH 4.0 on three, while other programs kept the machine busy: collectives on the world, a copy of it
 and halves of it, some of which only begin, vector forms, messages and persistent ones, in random order after sleeps of
-up to 20 ms. The recorded times with the UTC stamps of the reports, and the order of the record, give every wait. In the two
-`mixed` ones, of three and four ranks, messages and collectives are under way at once, and ranks complete them by all
-calls that wait or test; among them are halo exchanges of equal tags, and with MPICH persistent collectives.
+up to 20 ms. The recorded times with the UTC stamps of the reports, and the order of the record, give every wait. In the
+two `mixed` ones, of three and four ranks, messages and collectives are under way at once, and ranks complete them by
+all calls that wait or test; among them are halo exchanges of equal tags, and with MPICH persistent collectives.
 """
 
 from __future__ import annotations

@@ -9,7 +9,8 @@ from alltrace.align.schema import Group
 
 
 def groups_of(*families, messages=(), experts=()):
-    """A communicator for each of these groups of ranks; families in `messages` send and receive, those in `experts` exchange."""
+    """A communicator for each of these groups of ranks; families in `messages` send and receive, those in `experts`
+    exchange."""
     return [
         Group(n, f"c{n}", tuple(ranks), len(ranks), score=1.0 - f / 10, messages=f in messages, all_to_all=f in experts)
         for n, (f, ranks) in enumerate((f, ranks) for f, family in enumerate(families) for ranks in family)

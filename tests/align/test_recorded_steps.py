@@ -28,7 +28,8 @@ OPS = [("all_gather", "[[64]]"), ("all_gather", "[[64]]"), ("reduce_scatter", "[
 
 
 def record(lengths, *, ops=OPS, rank=0, first=0, seed=1) -> list[Entry]:
-    """A record of steps of these lengths, ms, with the collectives `ops` each; the record begins at the collective `first`."""
+    """A record of steps of these lengths, ms, with the collectives `ops` each; the record begins at the collective
+    `first`."""
     draw, found, at = random.Random(seed), [], UTC
     for length in lengths:
         moments = sorted(draw.uniform(0.05, 0.6) for _ in ops[1:])

@@ -113,7 +113,8 @@ def test_what_waits_for_other_ranks_is_no_compute_of_a_first_step(tmp_path, kind
 
 
 def _kinds(folder, took, computed=None, kind="compute"):
-    """The kinds of steps that take so long on the device, of a host that runs ahead and takes long for every second one."""
+    """The kinds of steps that take so long on the device, of a host that runs ahead and takes long for every second
+    one."""
     ends = 10 + np.cumsum(took)
     works = zip(ends, took if computed is None else computed, strict=True)
     kernels = [kernel(start=int(end - ns), end=int(end), correlation=n, kind=kind) for n, (end, ns) in enumerate(works)]
@@ -197,7 +198,8 @@ def _found(folder, ranges, **rows):
 
 
 def _epochs(optimizers=True):
-    """Two iterations of a benchmark with four steps each, of which each has three micro-batches and ends with an optimizer."""
+    """Two iterations of a benchmark with four steps each, of which each has three micro-batches and ends with an
+    optimizer."""
     rows = []
     for n in range(2):
         rows.append(_range(10_000 * n, 10_000 * n + 9_900, f"iteration {n}"))

@@ -75,7 +75,8 @@ def export(path, ranges=(), kernels=()):
             'CREATE TABLE NVTX_EVENTS (start INTEGER, "end" INTEGER, text TEXT, textId INTEGER, globalTid INTEGER)'
         )
         connection.execute(
-            "CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER, globalPid INTEGER, deviceId INTEGER, demangledName INTEGER)"
+            "CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER, globalPid INTEGER, deviceId INTEGER, demangledName"
+            " INTEGER)"
         )
         for number, (name, start, end, thread) in enumerate(ranges):
             registered = number % 2  # a text stands in the event, or among the strings

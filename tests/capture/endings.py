@@ -1,8 +1,8 @@
 """How jobs end, and which reports come home: `python -m tests.capture.endings [--only TEXT] [--write docs/capture.md]`.
 
-Runs every ending with a real Nsight Systems under real launchers, measures what came home, how long the job took to end after the
-harm was done, and whether a process was left, and writes the table of the manual. Slurm's shortest time limit is a minute, so all
-of it takes some ten minutes; the tests run two of them.
+Runs every ending with a real Nsight Systems under real launchers, measures what came home, how long the job took to end
+after the harm was done, and whether a process was left, and writes the table of the manual. Slurm's shortest time limit
+is a minute, so all of it takes some ten minutes; the tests run two of them.
 """
 
 from __future__ import annotations
@@ -121,7 +121,8 @@ ENDINGS = (
 
 @dataclass(frozen=True)
 class Result:
-    """What was measured: whole reports, seconds from the harm to the end of all processes, those left, the code, what was said."""
+    """What was measured: whole reports, seconds from the harm to the end of all processes, those left, the code, what
+    was said."""
 
     home: int
     seconds: float
@@ -217,9 +218,12 @@ def _started(
 ) -> tuple[subprocess.Popen[bytes], int | None]:
     if not in_terminal:
         with (folder / "said").open("wb") as out:
-            return subprocess.Popen(
-                command, cwd=folder, env=environment, stdout=out, stderr=out, stdin=subprocess.DEVNULL
-            ), None
+            return (
+                subprocess.Popen(
+                    command, cwd=folder, env=environment, stdout=out, stderr=out, stdin=subprocess.DEVNULL
+                ),
+                None,
+            )
     outer, inner = pty.openpty()
     with_terminal = ["setsid", "--ctty", "--wait", *command]
     process = subprocess.Popen(with_terminal, cwd=folder, env=environment, stdin=inner, stdout=inner, stderr=inner)

@@ -1,7 +1,8 @@
-"""Real launchers over two emulated nodes of this machine, emulated ones where no package has them, and a program for them.
+"""Real launchers over two emulated nodes of this machine, emulated ones where no package has them, and a program for
+them.
 
-A node is a UTS namespace with its own name: what Open MPI and MPICH would start by ssh is started in one. Slurm has emulated
-nodes itself. Where namespaces cannot be made, all ranks are on one node.
+A node is a UTS namespace with its own name: what Open MPI and MPICH would start by ssh is started in one. Slurm has
+emulated nodes itself. Where namespaces cannot be made, all ranks are on one node.
 """
 
 from __future__ import annotations

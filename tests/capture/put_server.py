@@ -86,7 +86,8 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def putting(*, ranges: str = "taken", fails: int | None = None) -> Iterator[PutServer]:
-    """A server; `ranges` says what it does with a part of a file: `taken`, `refused` or `ignored`; `fails` is its answer to PUT."""
+    """A server; `ranges` says what it does with a part of a file: `taken`, `refused` or `ignored`; `fails` is its
+    answer to PUT."""
     server = PutServer(ranges, fails)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()

@@ -1,4 +1,5 @@
-"""A program for tests: four actors of Ray, each with the wrapper around it: `ray_job.py WAY ALLTRACE OPTION ... -o DIR`."""
+"""A program for tests: four actors of Ray, each with the wrapper around it: `ray_job.py WAY ALLTRACE OPTION ... -o
+DIR`."""
 
 import os
 import shlex

@@ -211,7 +211,8 @@ print(os.environ["PMI_RANK"], *seen)
 
 @pytest.mark.slow
 def test_processes_that_see_files_late_record_the_same_steps(tmp_path):
-    """Each rank has a folder of its own, into which what the others see is copied 1.2 s late, as caches of file systems do."""
+    """Each rank has a folder of its own, into which what the others see is copied 1.2 s late, as caches of file systems
+    do."""
     ranks = cases(16, 64)
     folders = [tmp_path / f"seen-{rank}" for rank in range(ranks)]
     for folder in folders:

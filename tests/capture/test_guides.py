@@ -1,8 +1,9 @@
-"""The commands of every guide, in its order, on what the guide begins with: launchers and profilers are real, jobs smaller.
+"""The commands of every guide, in its order, on what the guide begins with: launchers and profilers are real, jobs
+smaller.
 
-Others run what the guides have `capture script` write: `scripts/test_under_launchers.py` (Slurm, PBS, mpirun, torchrun) and
-`scripts/test_mounts.py` (Pyxis and Kubernetes); `test_ray_actors.py` has the actors of Ray, `test_launcher_matrix.py` every way
-that a job can end.
+Others run what the guides have `capture script` write: `scripts/test_under_launchers.py` (Slurm, PBS, mpirun, torchrun)
+and `scripts/test_mounts.py` (Pyxis and Kubernetes); `test_ray_actors.py` has the actors of Ray,
+`test_launcher_matrix.py` every way that a job can end.
 """
 
 import contextlib

@@ -332,7 +332,10 @@ def test_ranges_by_pytorch_have_any_name_and_none_are_made_where_it_has_no_cuda(
 
 
 def test_it_is_light_to_import():
-    script = "import sys, alltrace.instrument; print(sorted({'numpy', 'pyarrow', 'torch', 'nvtx', 'asyncio'} & set(sys.modules)))"
+    script = (
+        "import sys, alltrace.instrument; print(sorted({'numpy', 'pyarrow', 'torch', 'nvtx', 'asyncio'} &"
+        " set(sys.modules)))"
+    )
     bare = {k: v for k, v in os.environ.items() if k not in (instrument.MARK, *instrument._UNDER_NSYS)}
     bare["PYTHONPATH"] = str(Path(instrument.__file__).parents[2])
     done = subprocess.run([sys.executable, "-c", script], env=bare, capture_output=True, text=True, check=True)

@@ -37,11 +37,11 @@ WAIT = ("wait", "30")
 class Case:
     """One line of the table.
 
-    `reports` are the ranks whose report comes home; `code` is the launcher's exit code, None where it has a way
-    of its own to end; `said` is everything that the ranks say, without the folder; `lost` is what `info` notes of missing ranks;
-    `ranges` are the NVTX ranges of each rank; `ran` are the ranks whose program started, None for all. Where it is
-    `unsure`, each rank leaves a report or says that there is none. `older`: rank 1's report is there already. `ended` is the
-    exit code of each rank's wrapper, None where it is not looked at.
+    `reports` are the ranks whose report comes home; `code` is the launcher's exit code, None where it has a way of its
+    own to end; `said` is everything that the ranks say, without the folder; `lost` is what `info` notes of missing
+    ranks; `ranges` are the NVTX ranges of each rank; `ran` are the ranks whose program started, None for all. Where it
+    is `unsure`, each rank leaves a report or says that there is none. `older`: rank 1's report is there already.
+    `ended` is the exit code of each rank's wrapper, None where it is not looked at.
     """
 
     name: str
@@ -71,7 +71,10 @@ def missing(rank, *why):
 
 
 NOTES_CODE = 'trap : TERM USR1; "$0" "$@"; c=$?; echo $c >"ended.$SLURM_PROCID"; exit $c'
-ALONE = "rank 0: no launcher variables are set, so this process is rank 0 of 1; start it under srun, mpiexec, torchrun, jsrun or flux"
+ALONE = (
+    "rank 0: no launcher variables are set, so this process is rank 0 of 1; start it under srun, mpiexec, torchrun,"
+    " jsrun or flux"
+)
 OUTSIDE = "--ranks names only 8-9, but the world has the ranks 0-1; nothing would be profiled"
 NEVER = "the recording never started, because the program did not reach step 70 of `alltrace.instrument.steps`"
 NEVER += "; record programs without steps with --delay and --duration"

@@ -156,8 +156,8 @@ def nvtx_export(path):
     header = struct.pack("<QQQQ", 1, 1 << 24, 24, 56)
     with closing(sqlite3.connect(path)) as db:
         db.execute(
-            "CREATE TABLE NVTX_EVENTS (start, eventType, text, textId, domainId, jsonText, jsonTextId, binaryData, uint64Value,\n"
-            "rangeId INTEGER, -- REFERENCES StringIds(id)\nmore INTEGER)"
+            "CREATE TABLE NVTX_EVENTS (start, eventType, text, textId, domainId, jsonText, jsonTextId, binaryData,"
+            " uint64Value,\nrangeId INTEGER, -- REFERENCES StringIds(id)\nmore INTEGER)"
         )
         rows = [
             (0, 75, "NCCL", None, 1, None, None, None, None),
@@ -207,8 +207,8 @@ def test_a_report_is_exported_with_payloads_before(capture, export, tmp_path):
     (tmp_path / "a.nsys-rep").write_bytes(b"report")
     tool = tmp_path / "nsys"
     tool.write_text(
-        '#!/bin/sh\n[ "$2" != --help ] || { echo "--include-blobs= --include-json="; exit; }\n'
-        f'echo "$*" > {tmp_path}/words; for a in "$@"; do case "$a" in --output=*) cp {export} "${{a#--output=}}";; esac; done\n'
+        '#!/bin/sh\n[ "$2" != --help ] || { echo "--include-blobs= --include-json="; exit; }\necho "$*" >'
+        f' {tmp_path}/words; for a in "$@"; do case "$a" in --output=*) cp {export} "${{a#--output=}}";; esac; done\n'
     )
     tool.chmod(0o755)
     assert capture("scrub", "a.nsys-rep", "--output", "b.sqlite", "--nsys", tool).returncode == 0
@@ -266,8 +266,11 @@ def test_an_export_of_the_real_nsys_has_nothing_of_any_process_of_the_host(captu
 def test_the_command_lists_names_and_warns_of_the_report(capture, export, tmp_path):
     done = capture("scrub", export, "-o", tmp_path / "b.sqlite")
     assert done.stdout.splitlines()[:2] == [
-        "removed 10 variables (ALONE AWS_KEY EMPTY HF_TOKEN HOME NAMED OF_ANOTHER PMI_SIZE RANK TWICE), 3 words of command lines, "
-        "2 outputs, 3 environments of processes of the host, names of 0 other processes, 1 strings that nothing refers to",
+        (
+            "removed 10 variables (ALONE AWS_KEY EMPTY HF_TOKEN HOME NAMED OF_ANOTHER PMI_SIZE RANK TWICE), 3 words of"
+            " command lines, 2 outputs, 3 environments of processes of the host, names of 0 other processes, 1 strings"
+            " that nothing refers to"
+        ),
         "replaced, equal ones alike: user 1",
     ]
     assert "cannot be scrubbed; do not share it" in done.stdout

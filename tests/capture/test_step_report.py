@@ -145,8 +145,10 @@ def test_ranks_compare_by_a_store_and_the_line_says_all(clock, monkeypatch, tmp_
         )
     first, second = lines
     assert re.match(
-        r"steps 200 to 209: 61\.0 ms a step; rank 2 is slow since step 200 \(\d\d:\d\d:\d\d\): 20\.0 ms \(32\.8 % of a step\) "
-        r"more than the median rank, most in forward \(20\.0 ms\), 99 standard errors; slowest step 200: 61\.0 ms on rank 2: "
+        r"steps 200 to 209: 61\.0 ms a step; rank 2 is slow since step 200 \(\d\d:\d\d:\d\d\): 20\.0 ms \(32\.8 % of a"
+        r" step\) "
+        r"more than the median rank, most in forward \(20\.0 ms\), 99 standard errors; slowest step 200: 61\.0 ms on"
+        r" rank 2: "
         r"forward 50\.0, data 10\.0, other 1\.0, ",
         first,
     ), first
@@ -370,7 +372,10 @@ def test_what_nvml_says_is_the_evidence(monkeypatch):
 
 
 def test_importing_it_is_light():
-    code = "import sys, alltrace.instrument; print([m for m in ('numpy', 'pyarrow', 'duckdb', 'torch') if m in sys.modules])"
+    code = (
+        "import sys, alltrace.instrument; print([m for m in ('numpy', 'pyarrow', 'duckdb', 'torch') if m in"
+        " sys.modules])"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
 

@@ -36,7 +36,10 @@ sys.exit(code)
 """
 HELD = sorted(int(n) for n in MANNERS["nsys"].held)
 COUNTS = 'echo ran >> "$0"; exit 5'
-TRAPS = 'trap "echo got; n=1" INT; trap "" TERM; echo ready; i=0; while [ $i -lt 15 ]; do sleep 0.1; i=$((i+1)); done; exit 5'
+TRAPS = (
+    'trap "echo got; n=1" INT; trap "" TERM; echo ready; i=0; while [ $i -lt 15 ]; do sleep 0.1; i=$((i+1)); done;'
+    " exit 5"
+)
 
 
 def lines(path):

@@ -1,8 +1,8 @@
 """The perceived distance of two colours: CIEDE2000, and how colour-blind readers and a grey printer see a colour.
 
-Sources: G. Sharma, W. Wu, E. Dalal, The CIEDE2000 color-difference formula, Color Research and Application 30 (2005); G. Machado,
-M. Oliveira, L. Fernandes, A physiologically-based model for simulation of color vision deficiency, IEEE TVCG 15 (2009), at its full
-severity.
+Sources: G. Sharma, W. Wu, E. Dalal, The CIEDE2000 color-difference formula, Color Research and Application 30 (2005);
+G. Machado, M. Oliveira, L. Fernandes, A physiologically-based model for simulation of color vision deficiency, IEEE
+TVCG 15 (2009), at its full severity.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Addresses of rows with a time; that the page makes the same ones is tested in a browser, in `tests/ui/test_timeline_page.py`."""
+"""Addresses of rows with a time; that the page makes the same ones is tested in a browser, in
+`tests/ui/test_timeline_page.py`."""
 
 from urllib.parse import parse_qs
 

@@ -150,7 +150,8 @@ def test_a_defect_is_told_from_a_breached_gate(monkeypatch, capsys):
     *lines, last = capsys.readouterr().err.splitlines()
     assert (
         last
-        == f"alltrace: alltrace {__version__} hit an internal error (KeyError); report it with the lines above and the command"
+        == f"alltrace: alltrace {__version__} hit an internal error (KeyError); report it with the lines above and the"
+        " command"
     )
     assert lines[0].startswith("Traceback")
     assert all(line.isprintable() for line in lines)
@@ -243,9 +244,9 @@ def test_an_ignored_interrupt_stays_ignored():
 
 SETTINGS = {"OPENBLAS_NUM_THREADS": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"}
 SCRIPT = (
-    "import gc, os, sys; from alltrace.cli.startup import configure_process; configure_process();"
-    "assert not {'numpy', 'pyarrow'} & set(sys.modules);"
-    "import pyarrow as pa; print(os.environ['OPENBLAS_NUM_THREADS'], pa.default_memory_pool().backend_name, gc.get_threshold()[0])"
+    "import gc, os, sys; from alltrace.cli.startup import configure_process; configure_process();assert not {'numpy',"
+    " 'pyarrow'} & set(sys.modules);import pyarrow as pa; print(os.environ['OPENBLAS_NUM_THREADS'],"
+    " pa.default_memory_pool().backend_name, gc.get_threshold()[0])"
 )
 
 

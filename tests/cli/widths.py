@@ -1,4 +1,5 @@
-"""Which columns are on a terminal of some width: `python -m tests.cli.widths` asks all recipes and reports of all recorded runs."""
+"""Which columns are on a terminal of some width: `python -m tests.cli.widths` asks all recipes and reports of all
+recorded runs."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ def heads(text: str) -> list[str]:
 
 
 def lacking(run: Run, question: str, widths: Sequence[int] = WIDTHS) -> Iterator[tuple[int, list[str] | None]]:
-    """Of an answer with rows, for each width: the columns that say what a row is and what the answer is, and are not shown.
+    """Of an answer with rows, for each width: the columns that say what a row is and what the answer is, and are not
+    shown.
 
     None in their place: the table is wider than the terminal.
     """

@@ -29,8 +29,10 @@ CALL = b"AllReduce: opCount 1f sendbuff 0x7f recvbuff 0x2 count 5 datatype 7 op 
 LONG = CALL + b" [nranks=16] stream 0x3 task 0 globalrank 12"
 POINTER = rb"0x[0-9a-f]{1,16}|\(nil\)"
 CALL_LINE = re.compile(
-    rb"(?P<operation>AllReduce|Send): opCount (?P<op_count>[0-9a-f]{1,16}) sendbuff (?P<sendbuff>@) recvbuff (?P<recvbuff>@)"
-    rb"(?: acc (?:@))? count (?P<count>#) datatype (?P<datatype>#) op (?P<redop>#) root (?P<root>#) comm (?P<communicator>@)"
+    rb"(?P<operation>AllReduce|Send): opCount (?P<op_count>[0-9a-f]{1,16}) sendbuff (?P<sendbuff>@) recvbuff"
+    rb" (?P<recvbuff>@)"
+    rb"(?: acc (?:@))? count (?P<count>#) datatype (?P<datatype>#) op (?P<redop>#) root (?P<root>#) comm"
+    rb" (?P<communicator>@)"
     rb"(?: \[nranks=(?P<nranks>#)\])? stream (?P<stream>@)(?: task # globalrank (?P<global_rank>#))?\r?".replace(
         b"@", POINTER
     ).replace(b"#", rb"[0-9]{1,18}")
@@ -39,7 +41,8 @@ WATCHED = re.compile(rb"(?=.{6})(?:(?i:itera|step)|[sS]trea|comm )", re.DOTALL)
 
 
 class Tables:
-    """What a reader holds for the scanner, and what it gave: calls as dictionaries, other lines by their bounds and numbers."""
+    """What a reader holds for the scanner, and what it gave: calls as dictionaries, other lines by their bounds and
+    numbers."""
 
     def __init__(self, heads=(HEAD,), room=20):
         self.leads = np.zeros(64, np.uint64), np.zeros(64, np.int64)
@@ -106,9 +109,10 @@ def bodies(draw):
     ranks = f" [nranks={draw(counts)}]" if draw(st.booleans()) else ""
     task = f" task {draw(counts)} globalrank {draw(counts)}" if draw(st.booleans()) else ""
     return (
-        f"{draw(st.sampled_from((*OPERATIONS, 'Other')))}: opCount {draw(st.integers(0, 2**64)):x} sendbuff {draw(pointers)}"
-        f" recvbuff {draw(pointers)}{acc} count {draw(counts)} datatype {draw(counts)} op {draw(counts)} root {draw(counts)}"
-        f" comm {draw(pointers)}{ranks} stream {draw(pointers)}{task}{draw(st.sampled_from(['', chr(13)]))}"
+        f"{draw(st.sampled_from((*OPERATIONS, 'Other')))}: opCount {draw(st.integers(0, 2**64)):x} sendbuff"
+        f" {draw(pointers)} recvbuff {draw(pointers)}{acc} count {draw(counts)} datatype {draw(counts)} op"
+        f" {draw(counts)} root {draw(counts)} comm {draw(pointers)}{ranks} stream"
+        f" {draw(pointers)}{task}{draw(st.sampled_from(['', chr(13)]))}"
     ).encode()
 
 

@@ -54,7 +54,8 @@ def match_score(op, call, kind):
 class Lattice:
     """Every path of an alignment, walked one by one.
 
-    At a place (i, j) operation i and call j come next. `width` is the column of the places behind the band's last match.
+    At a place (i, j) operation i and call j come next. `width` is the column of the places behind the band's last
+    match.
     """
 
     def __init__(self, job):

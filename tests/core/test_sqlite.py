@@ -366,7 +366,8 @@ class TestChildren:
 def run_decode(
     records, kinds, *, defaults=(), not_null=(), rows=None, rowid_kind=-1, after=b"", first_row=0, sizes=None, low=0
 ):
-    """What `decode` writes for each field (of a kind, or None where it is not wanted): columns of values, row numbers last.
+    """What `decode` writes for each field (of a kind, or None where it is not wanted): columns of values, row numbers
+    last.
 
     Returns how many records were written, what is wrong if not all, and the columns.
     """

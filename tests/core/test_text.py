@@ -1,4 +1,5 @@
-"""Writers of text against Python's own words for numbers, its writer of CSV and its sort; and that they stay in their buffer."""
+"""Writers of text against Python's own words for numbers, its writer of CSV and its sort; and that they stay in their
+buffer."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ def guarded(room):
 
 
 def held_to_room(write, expected):
-    """`write` into a buffer of just the expected size gives what is expected; with less room it raises. It never writes outside."""
+    """`write` into a buffer of just the expected size gives what is expected; with less room it raises. It never writes
+    outside."""
     out, around = guarded(len(expected))
     assert write(out) == len(expected)
     assert out.tobytes() == expected

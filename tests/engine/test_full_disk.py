@@ -1,4 +1,5 @@
-"""A disk that is full in any stage on a cluster: a sentence, nothing half-written, and the stage goes on once there is room."""
+"""A disk that is full in any stage on a cluster: a sentence, nothing half-written, and the stage goes on once there is
+room."""
 
 import json
 import subprocess

@@ -1,4 +1,5 @@
-"""Workers killed in each stage of a real Dask cluster: the results equal local ones, and only the killed tasks ran again."""
+"""Workers killed in each stage of a real Dask cluster: the results equal local ones, and only the killed tasks ran
+again."""
 
 import os
 import signal
@@ -66,7 +67,8 @@ def exports(run, folder):
 
 
 class Dying:
-    """Does the work, and the first time of all kills its worker before the result is there; leaves a file for each time."""
+    """Does the work, and the first time of all kills its worker before the result is there; leaves a file for each
+    time."""
 
     def __init__(self, function, folder, call):
         self.function, self.folder, self.call = function, folder, call

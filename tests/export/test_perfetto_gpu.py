@@ -19,7 +19,8 @@ LAUNCH = {"grid_x": 256, "grid_y": 3, "grid_z": 1, "block_x": 128, "block_y": 1,
 
 
 def rows(rank):
-    """A launch of a kernel, one of a graph with two kernels and a copy, a copy, and a kernel of which the call is not recorded."""
+    """A launch of a kernel, one of a graph with two kernels and a copy, a copy, and a kernel of which the call is not
+    recorded."""
     return {
         "devices": [
             {

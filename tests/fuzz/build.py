@@ -75,7 +75,8 @@ def build(root: Path = ROOT, target: Path = SANITIZED) -> Path:
 
 
 def plain_environment(scratch: Path) -> dict[str, str]:
-    """The environment variables of a Python that runs the package as it is installed, without sanitizers: several times faster.
+    """The environment variables of a Python that runs the package as it is installed, without sanitizers: several times
+    faster.
 
     Args:
         scratch: A folder for temporary files.
@@ -95,8 +96,10 @@ def environment(scratch: Path, target: Path = SANITIZED) -> dict[str, str]:
         "PYTHONPATH": os.pathsep.join((str(target), str(ROOT))),
         "LD_PRELOAD": runtimes()[0],
         # Python does not free all when it ends; an allocation of 2 GB is refused, which Python reports as a MemoryError
-        "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1:max_allocation_size_mb=2048:hard_rss_limit_mb=8192:"
-        "quarantine_size_mb=1:malloc_context_size=8",
+        "ASAN_OPTIONS": (
+            "detect_leaks=0:allocator_may_return_null=1:max_allocation_size_mb=2048:hard_rss_limit_mb=8192:"
+            "quarantine_size_mb=1:malloc_context_size=8"
+        ),
         "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
         # every allocation on its own, so that one byte beyond it is found
         "PYTHONMALLOC": "malloc",

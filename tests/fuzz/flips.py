@@ -1,9 +1,9 @@
 """Changes single bits of a run directory and runs questions: `python -m tests.fuzz.flips --flips N --seed S`.
 
-After each change every question runs again. Its answer is the same as before, or an error of alltrace; another answer in silence,
-another error, or a damaged file that `verify` does not name is a failure. The run is a simulated one of two ranks with the logs of
-its job, its alignment and the page's levels of detail. Which bits are changed is decided by the seed: a file, each as likely as any
-other, and a bit in it.
+After each change every question runs again. Its answer is the same as before, or an error of alltrace; another answer
+in silence, another error, or a damaged file that `verify` does not name is a failure. The run is a simulated one of two
+ranks with the logs of its job, its alignment and the page's levels of detail. Which bits are changed is decided by the
+seed: a file, each as likely as any other, and a bit in it.
 """
 
 from __future__ import annotations
@@ -100,7 +100,8 @@ def questions() -> dict[str, Callable[[Path], Any]]:
 
 
 def run_flips(flips: int, seed: int, progress: Callable[[int, int], None] = lambda *_: None) -> Outcome:
-    """Change `flips` bits, one after the other, and ask after each; `progress` is told how many were changed, and the failures."""
+    """Change `flips` bits, one after the other, and ask after each; `progress` is told how many were changed, and the
+    failures."""
     draw = random.Random(seed)
     same = refused = 0
     failures = []

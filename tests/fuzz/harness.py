@@ -49,7 +49,10 @@ class Result:
 
     def __str__(self) -> str:
         each = 1000 * self.seconds / max(self.inputs, 1)
-        line = f"{self.target}: {self.inputs} inputs, {self.answered} answered, {self.refused} refused, {len(self.failures)} failed"
+        line = (
+            f"{self.target}: {self.inputs} inputs, {self.answered} answered, {self.refused} refused,"
+            f" {len(self.failures)} failed"
+        )
         return f"{line}; {self.seconds:.0f} s, {each:.1f} ms each"
 
 

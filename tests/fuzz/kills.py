@@ -1,8 +1,9 @@
 """Kills imports and alignments at any moment, and goes on: `python -m tests.fuzz.kills --kills N --seed S`.
 
-A process imports a simulated run of four ranks on two hosts and aligns it. It is killed up to three times, each time at a moment
-that the seed decides, from its start to a little more than a whole import and alignment takes; then the same command is let run to
-its end. The run directory must hold what an undisturbed one holds, file by file, and nothing else.
+A process imports a simulated run of four ranks on two hosts and aligns it. It is killed up to three times, each time at
+a moment that the seed decides, from its start to a little more than a whole import and alignment takes; then the same
+command is let run to its end. The run directory must hold what an undisturbed one holds, file by file, and nothing
+else.
 """
 
 from __future__ import annotations
@@ -58,9 +59,9 @@ class Outcome(NamedTuple):
 def contents(run: Path) -> dict[str, Any]:
     """Everything in a run, by file: rows of Parquet files, the bytes of others."""
     return {
-        str(p.relative_to(run)): pq.read_table(p, partitioning=None).to_pylist()
-        if p.suffix == ".parquet"
-        else p.read_bytes()
+        str(p.relative_to(run)): (
+            pq.read_table(p, partitioning=None).to_pylist() if p.suffix == ".parquet" else p.read_bytes()
+        )
         for p in sorted(run.rglob("*"))
         if p.is_file()
     }

@@ -1,9 +1,9 @@
 """Removes kernels from reports and checks how answers report it: `python -m tests.fuzz.lost_kernels [DATA] --seed S`.
 
-From each report, simulated or in the folder DATA, a part of the kernels is removed, in five ways: at random, at the start, those of
-a stream, those of one rank, from some moment on. Which kernels had a launch, and how many of them are gone, is counted in the
-report itself, by SQL or by JSON. Then each answer must report the right number, and none may count time as idle in which a
-kernel that is gone had run.
+From each report, simulated or in the folder DATA, a part of the kernels is removed, in five ways: at random, at the
+start, those of a stream, those of one rank, from some moment on. Which kernels had a launch, and how many of them are
+gone, is counted in the report itself, by SQL or by JSON. Then each answer must report the right number, and none may
+count time as idle in which a kernel that is gone had run.
 """
 
 from __future__ import annotations

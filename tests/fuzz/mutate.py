@@ -44,7 +44,8 @@ def _replace(data: bytearray, _corpus: Sequence[bytes], draw: Random) -> None:
 
 
 def _extreme_integer(data: bytearray, _corpus: Sequence[bytes], draw: Random) -> None:
-    """A binary number of 1 to 8 bytes in either byte order becomes 0, -1, the largest, the smallest, or one beside these."""
+    """A binary number of 1 to 8 bytes in either byte order becomes 0, -1, the largest, the smallest, or one beside
+    these."""
     size = draw.choice(_SIZES)
     at = draw.randrange(len(data))
     at -= at % draw.choice((1, size))

@@ -1,8 +1,9 @@
 """Runs each question through every interface and compares the bytes: `python -m tests.fuzz.same_answers DATA --seed S`.
 
-The interfaces are the command line on report files, the command line on an imported run, and the library, in shuffled order
-and on one cache. Two processes query the files at once, each in its own order, while the cache is still empty. Each question is
-a recipe or report with one of its options, for all ranks or some, for the whole run or some steps. A seed selects them.
+The interfaces are the command line on report files, the command line on an imported run, and the library, in shuffled
+order and on one cache. Two processes query the files at once, each in its own order, while the cache is still empty.
+Each question is a recipe or report with one of its options, for all ranks or some, for the whole run or some steps. A
+seed selects them.
 """
 
 from __future__ import annotations
@@ -64,7 +65,8 @@ class Question(NamedTuple):
 
 
 def questions(draw: random.Random, most: int | None = None) -> list[Question]:
-    """Every recipe and report with every option; and each once more about some rank or step. At most `most`, drawn at random."""
+    """Every recipe and report with every option; and each once more about some rank or step. At most `most`, drawn at
+    random."""
     plain = [(name, options) for name in EVERY for options in option_sets(find(name))]
     plain += [(name, dict(options)) for name, options in MORE.items()]
     found = [Question(name, tuple(options.items())) for name, options in plain]
@@ -128,7 +130,8 @@ def differences(answers: Mapping[Question, Mapping[str, str]]) -> list[Question]
 
 
 def two_at_once(asked: Sequence[Question], reports: str, folder: Path, seed: int) -> dict[Question, dict[str, str]]:
-    """The answers of two processes that ask the files at the same time, by a hash of each; the cache of both is empty before."""
+    """The answers of two processes that ask the files at the same time, by a hash of each; the cache of both is empty
+    before."""
     (folder / "asked.json").write_text(json.dumps([q._asdict() for q in asked]))
     environment = {**os.environ, CACHE: str(folder / "shared-cache")}
     started = []

@@ -1,7 +1,8 @@
 """One process of a fuzz run: some inputs of one target, one after the other.
 
-The inputs of the corpus come first, and each must give an answer. The process writes to its folder: `input`, the input that it
-works on; `state`, its counts (`STATE`); and for each failure NUMBER.bin and NUMBER.txt. It ends with 0 unless an input ends it.
+The inputs of the corpus come first, and each must give an answer. The process writes to its folder: `input`, the input
+that it works on; `state`, its counts (`STATE`); and for each failure NUMBER.bin and NUMBER.txt. It ends with 0 unless
+an input ends it.
 
     python -m tests.fuzz.worker MODULE SEED FIRST COUNT FOLDER
     python -m tests.fuzz.worker MODULE --replay FILE

@@ -90,7 +90,10 @@ SLURM = [
         None,
     ),
     (
-        ' 9: Traceback (most recent call last):\n 9:   File "t.py", line 3, in f\n 9: torch.OutOfMemoryError: CUDA out of memory.',
+        (
+            ' 9: Traceback (most recent call last):\n 9:   File "t.py", line 3, in f\n 9: torch.OutOfMemoryError: CUDA'
+            " out of memory."
+        ),
         [9],
         None,
     ),
@@ -114,7 +117,9 @@ def test_ranks_that_lost_peers_or_were_killed_with_all_are_no_cause(tmp_path):
     lost = "RuntimeError: Read error [10.0.0.2]:1: Connection reset by peer"
     written(
         tmp_path / "2",
-        err__log=f'[rank9]: Traceback (most recent call last):\n[rank9]:   File "t.py", line 3, in f\n[rank9]: {lost}\n',
+        err__log=(
+            f'[rank9]: Traceback (most recent call last):\n[rank9]:   File "t.py", line 3, in f\n[rank9]: {lost}\n'
+        ),
     )
     assert verdict_of(tmp_path / "2").table.to_pylist()[0]["ranks"] == [3]
     write_job(tmp_path / "3", Job(Layout(), HangFault("stuck", (3,), 4, 1)))
@@ -126,10 +131,11 @@ def test_ranks_that_lost_peers_or_were_killed_with_all_are_no_cause(tmp_path):
 
 def watchdog(rank, sequence, issued):
     return (
-        f"[rank{rank}]:[E1129 21:39:49 ProcessGroupNCCL.cpp:629] [Rank {rank}] Watchdog caught collective operation timeout: "
-        f"WorkNCCL(SeqNum={sequence}, OpType=ALLREDUCE, NumelIn=64, NumelOut=64, Timeout(ms)=600000) ran for 600029 milliseconds "
-        f"before timing out.\n[rank{rank}]:[E1129] [PG ID 0 PG GUID 0(default_pg) Rank {rank}] failure detected by watchdog at "
-        f"work sequence id: {sequence} PG status: last enqueued work: {issued}, last completed work: {sequence - 1}\n"
+        f"[rank{rank}]:[E1129 21:39:49 ProcessGroupNCCL.cpp:629] [Rank {rank}] Watchdog caught collective operation"
+        f" timeout: WorkNCCL(SeqNum={sequence}, OpType=ALLREDUCE, NumelIn=64, NumelOut=64, Timeout(ms)=600000) ran for"
+        f" 600029 milliseconds before timing out.\n[rank{rank}]:[E1129] [PG ID 0 PG GUID 0(default_pg) Rank {rank}]"
+        f" failure detected by watchdog at work sequence id: {sequence} PG status: last enqueued work: {issued}, last"
+        f" completed work: {sequence - 1}\n"
     )
 
 
@@ -198,9 +204,10 @@ def test_what_a_main_thread_does_by_py_spy(state, frames, doing):
 
 def test_what_a_main_thread_does_by_faulthandler_and_cuda_gdb():
     fault = (
-        'Thread 0x00007f278ffff6c0 (most recent call first):\n  File "/usr/lib/python3.11/threading.py", line 327 in wait\n\n'
-        'Current thread 0x00007f27c5212b80 (most recent call first):\n  File "/usr/lib/python3.11/queue.py", line 171 in get\n'
-        '  File "/home/x/train.py", line 51 in next_batch\n  File "/home/x/train.py", line 80 in <module>\n'
+        'Thread 0x00007f278ffff6c0 (most recent call first):\n  File "/usr/lib/python3.11/threading.py", line 327 in'
+        ' wait\n\nCurrent thread 0x00007f27c5212b80 (most recent call first):\n  File "/usr/lib/python3.11/queue.py",'
+        ' line 171 in get\n  File "/home/x/train.py", line 51 in next_batch\n  File "/home/x/train.py", line 80 in'
+        " <module>\n"
     )
     stack = read_stacks(fault, 0, "s")
     assert (stack.doing, stack.frame, stack.exact) == ("data", "/home/x/train.py:51 next_batch", False)
@@ -378,9 +385,10 @@ def test_stacks_alone_name_the_rank_that_is_not_in_communication_and_prove_nothi
         == "Rank 3: computes or waits in its own code in /app/train.py:55 evaluate; 3 others are in communication."
     )
     (tmp_path / "stacks_rank2.txt").write_text(_IN_OWN_CODE)  # two of four
-    assert verdict_of(tmp_path).verdict == (
-        "It cannot be known whether the job hangs: ranks 2 and 3 are in the program's own code and ranks 0 and 1 are in "
-        "communication, and no file says who waits for whom."
+    assert (
+        verdict_of(tmp_path).verdict
+        == "It cannot be known whether the job hangs: ranks 2 and 3 are in the program's own code and ranks 0 and 1 are"
+        " in communication, and no file says who waits for whom."
     )
     for rank in (2, 3):
         (tmp_path / f"stacks_rank{rank}.txt").write_text(_IN_COMMUNICATION)
@@ -390,7 +398,10 @@ def test_stacks_alone_name_the_rank_that_is_not_in_communication_and_prove_nothi
 
 
 def test_errors_of_the_network_alone_are_a_cause_without_a_rank(tmp_path):
-    line = "n1:10:20 [0] NCCL WARN NET/IB : Got completion from peer 10.0.0.3<41> with status=12 opcode=0 vendor err 129 (Recv)\n"
+    line = (
+        "n1:10:20 [0] NCCL WARN NET/IB : Got completion from peer 10.0.0.3<41> with status=12 opcode=0 vendor err 129"
+        " (Recv)\n"
+    )
     (tmp_path / "nccl.log").write_text(line * 5)
     answer = verdict_of(tmp_path)
     assert (answer.table["kind"][0].as_py(), answer.table["ranks"][0].as_py()) == ("network", [])
@@ -401,7 +412,9 @@ def test_errors_of_the_network_alone_are_a_cause_without_a_rank(tmp_path):
 
 def test_a_job_that_its_batch_system_ended_is_not_told_to_be_healthy(tmp_path):
     ends = {
-        "slurmstepd: error: *** JOB 4242 ON n1 CANCELLED AT 2026-11-01T10:00:00 DUE TO TIME LIMIT ***": "at its time limit",
+        "slurmstepd: error: *** JOB 4242 ON n1 CANCELLED AT 2026-11-01T10:00:00 DUE TO TIME LIMIT ***": (
+            "at its time limit"
+        ),
         "   JobState=TIMEOUT Reason=TimeLimit Dependency=(null)": "at its time limit",
         "slurmstepd: error: *** STEP 4242.0 ON n1 CANCELLED AT 2026-11-01T10:00:00 ***": "because it was cancelled",
     }
@@ -409,8 +422,9 @@ def test_a_job_that_its_batch_system_ended_is_not_told_to_be_healthy(tmp_path):
         (tmp_path / "job.log").write_text(f"{line}\n")
         answer = verdict_of(tmp_path)
         assert answer.table["kind"][0].as_py() == "unknown", line
-        assert answer.verdict == (
-            f"It cannot be known whether the job hung: the job ended {how}, and no file says whether a rank waited."
+        assert (
+            answer.verdict
+            == f"It cannot be known whether the job hung: the job ended {how}, and no file says whether a rank waited."
         )
 
 

@@ -34,7 +34,10 @@ PLANTED = {
     "size": (
         HangFault("size", (5,), 4, 1),
         "mismatch",
-        "Rank 5 entered reduce-scatter #34 of TENSOR_MODEL_PARALLEL_GROUP (3) as reduce-scatter of [[8208]] to [[4104]] instead of",
+        (
+            "Rank 5 entered reduce-scatter #34 of TENSOR_MODEL_PARALLEL_GROUP (3) as reduce-scatter of [[8208]] to"
+            " [[4104]] instead of"
+        ),
     ),
     "operation": (HangFault("operation", (5,), 4, 0), "mismatch", "as broadcast instead of all-gather"),
     "no-send": (HangFault("no-send", (6,), 4), "missing-peer", "Rank 6 never issued the send for recv #18 of rank 14"),
@@ -76,7 +79,10 @@ def lost_connections(folder, said):
     """The log of a job of four ranks, of which some lost a connection, with what each says of it."""
     lines = [f"rank {rank} host node{rank}" for rank in range(4)]
     for rank, text in said.items():
-        error = f"RuntimeError: [pair.cc:537] Read error [10.0.0.{rank}]:23691: {text}. Check the logs of the remote worker."
+        error = (
+            f"RuntimeError: [pair.cc:537] Read error [10.0.0.{rank}]:23691: {text}. Check the logs of the remote"
+            " worker."
+        )
         lines += [
             f"[rank{rank}]: {line}"
             for line in ("Traceback (most recent call last):", '  File "train.py", line 7', error)
@@ -141,7 +147,8 @@ def test_culprits_of_drawn_hangs(tmp_path, seed):
 @pytest.mark.sampled(8)
 @pytest.mark.parametrize("seed", range(200, 264))
 def test_a_third_of_the_dumps_lost_changes_no_culprit_or_is_said(tmp_path, seed):
-    """Ranks of which something is known are right; a single job whose only lost dump is not the culprit's cannot be told."""
+    """Ranks of which something is known are right; a single job whose only lost dump is not the culprit's cannot be
+    told."""
     job, active, per_host = drawn(seed, KINDS[seed % 3])
     truth = write_job(tmp_path, job, active=active, per_host=per_host)
     lost = damage(tmp_path, seed)

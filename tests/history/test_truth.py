@@ -38,7 +38,8 @@ def simulated(folder, number, faults, job):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Six runs of two jobs in which the second host is slow, and then one whose ranks are all slower and one like the first six."""
+    """Six runs of two jobs in which the second host is slow, and then one whose ranks are all slower and one like the
+    first six."""
     made = tmp_path_factory.mktemp("history")
     for number in range(6):
         hosts = simulated(made, number, (SLOW,), "other" if number == 2 else "train")

@@ -1,4 +1,5 @@
-"""Questions as an agent asks them of the server: the answer has the expected cell, and says what must not be concluded from it."""
+"""Questions as an agent asks them of the server: the answer has the expected cell, and says what must not be concluded
+from it."""
 
 import shutil
 import tomllib

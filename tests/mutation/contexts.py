@@ -1,4 +1,5 @@
-"""Which tests execute a line: from one run of the tests that measures coverage, kept in a file; and which files mirror a module."""
+"""Which tests execute a line: from one run of the tests that measures coverage, kept in a file; and which files mirror
+a module."""
 
 from __future__ import annotations
 
@@ -93,7 +94,8 @@ class Contexts:
         return self._data.contexts_by_lineno(self._measured[file])
 
     def _line_then(self, file: str, line: int, executed: frozenset[int]) -> int:
-        """The line at the time of recording: the same text, or what stood before it; of a statement of many lines the first."""
+        """The line at the time of recording: the same text, or what stood before it; of a statement of many lines the
+        first."""
         now = (ROOT / PACKAGE / file).read_text(encoding="utf-8").splitlines()
         then = (self.folder / "source" / file).read_text(encoding="utf-8").splitlines()
         at = line
@@ -107,7 +109,8 @@ class Contexts:
 
 
 def mirrors(file: str, root: Path = ROOT) -> list[str]:
-    """The test files that mirror a module: those of its name; else near ones that import it; else of its users; else near ones."""
+    """The test files that mirror a module: those of its name; else near ones that import it; else of its users; else
+    near ones."""
     own = _mirrors(file, root) or sorted({t for user in _users(file, root) for t in _mirrors(user, root)})
     return own or [p.relative_to(root).as_posix() for p in sorted(_near(file, root).glob("test_*.py"))]
 
@@ -152,8 +155,8 @@ def _text(path: Path) -> str:
 def chosen_tests(file: str, line: int, contexts: Contexts | None, seconds: float) -> list[str]:
     """The tests that judge a change, most likely first: those that mirror the file, then those that execute the line.
 
-    Without contexts, the answer is the files that mirror it. Test files near the module come first, then quick ones, as many as
-    take `seconds` together when nothing is changed.
+    Without contexts, the answer is the files that mirror it. Test files near the module come first, then quick ones, as
+    many as take `seconds` together when nothing is changed.
     """
     near = mirrors(file)
     if contexts is None:

@@ -60,7 +60,8 @@ class Tree:
         return verdict
 
     def tested(self, tests: Sequence[str], limit_s: float) -> str:
-        """`survived` where the tests pass, `killed` where one fails, `timeout` where they do not end, `untested` without any."""
+        """`survived` where the tests pass, `killed` where one fails, `timeout` where they do not end, `untested`
+        without any."""
         environment = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join((str(self.folder / "src"), str(self.folder))),

@@ -74,7 +74,8 @@ _NAMES = {a: b for pair in _PAIRS for a, b in (pair, pair[::-1])}
 
 
 def places(file: str, source: str) -> list[Place]:
-    """All changes of a Python file that the rules allow, in order of their places; annotations and docstrings have none."""
+    """All changes of a Python file that the rules allow, in order of their places; annotations and docstrings have
+    none."""
     lines = [0]
     for line in source.splitlines(keepends=True):
         lines.append(lines[-1] + len(line))

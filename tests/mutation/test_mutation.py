@@ -157,7 +157,10 @@ def test_a_change_is_taken_back_and_the_checkout_is_not_touched(tree):
     here, copy = (folder / PACKAGE / "replay" / "slowdown.py" for folder in (ROOT, tree.folder))
     before = here.read_text(encoding="utf-8")
     loaded = f"assert slowdown.__file__.startswith({str(tree.folder)!r})"
-    text = f"def test_it():\n    from alltrace.replay import slowdown\n    {loaded}\n\n\ndef test_bad():\n    assert False\n"
+    text = (
+        f"def test_it():\n    from alltrace.replay import slowdown\n    {loaded}\n\n\ndef test_bad():\n    assert"
+        " False\n"
+    )
     (tree.folder / "tests" / "test_one.py").write_text(text)
     line = Place("replay/slowdown.py", 1, before.index("from __future__"), "from __future__", "from __future_")
     good, bad = ["tests/test_one.py::test_it"], ["tests/test_one.py::test_bad"]

@@ -43,7 +43,8 @@ def test_the_slow_rank_is_found_and_times_choose_instances(run):
 
 
 def test_lateness_of_each_rank(tmp_path):
-    """Four operations of two ranks on one host: the second rank comes 30, 10 and 20 us later than the first, then 40 us earlier."""
+    """Four operations of two ranks on one host: the second rank comes 30, 10 and 20 us later than the first, then 40 us
+    earlier."""
     us = 1000
 
     def rows(rank):

@@ -64,13 +64,15 @@ def answers(nsys: Path, export: Path, out: Path, kind: str) -> dict[str, str]:
 
 
 def nsys_rows(text: str) -> list[list[str]]:
-    """The rows of nsys' CSV, which puts quotes around a field with a comma or a quote and does not double the quotes inside."""
+    """The rows of nsys' CSV, which puts quotes around a field with a comma or a quote and does not double the quotes
+    inside."""
     fields = re.compile(r'(?:^|,)(?:"(.*?)"(?=,|$)|([^,]*))')
     return [[quoted or plain for quoted, plain in fields.findall(line)] for line in text.splitlines() if line]
 
 
 def complete(export: Path) -> None:
-    """Give an old or cut-down export the tables and columns without which nsys refuses; no fact about the events is added."""
+    """Give an old or cut-down export the tables and columns without which nsys refuses; no fact about the events is
+    added."""
     with closing(sqlite3.connect(export)) as database, database:
         tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         for name, words in (("ENUM_CUDA_MEMCPY_OPER", COPY_WORDS), ("ENUM_CUDA_MEM_KIND", MEMORY_WORDS)):
@@ -99,7 +101,8 @@ def compare(spec: str, ours: Any, theirs: str) -> None:
 
 
 def order_key(spec: str, header: list[str]) -> Any:
-    """What nsys orders a report's rows by, where that leaves rows equal; a report without such ties is to be equal as it is."""
+    """What nsys orders a report's rows by, where that leaves rows equal; a report without such ties is to be equal as
+    it is."""
     name = spec.partition(":")[0]
     if name == "cuda_api_sum":  # then by the ids of strings
         return lambda row: row[header.index("Total Time (ns)")]
@@ -161,7 +164,8 @@ def shorten(export: Path) -> None:
 
 
 def copied(source: Path, folder: Path) -> Path:
-    """A copy of a report that nsys may write beside, completed; of a long one its first part, unless all is to be tested."""
+    """A copy of a report that nsys may write beside, completed; of a long one its first part, unless all is to be
+    tested."""
     if not source.is_file():
         pytest.skip(f"the corpus has no {source.name}")
     export = folder / source.name

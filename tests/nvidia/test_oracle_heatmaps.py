@@ -18,7 +18,8 @@ from alltrace.synth import write_run
 pytestmark = [pytest.mark.oracle, pytest.mark.slow]
 
 BINS = 1200
-# the capture lasts from 0 to its last event, or nsys finds no bin for the last events; some calls of MPI, within each process
+# the capture lasts from 0 to its last event, or nsys finds no bin for the last events; some calls of MPI, within each
+# process
 PREPARATION = """
 UPDATE ANALYSIS_DETAILS SET duration = stopTime, startTime = 0;
 INSERT INTO StringIds VALUES (99990, 'MPI_Allreduce');

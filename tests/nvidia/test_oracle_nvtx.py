@@ -117,12 +117,19 @@ NVTX = (
     "start INTEGER, end INTEGER, eventType INTEGER, text TEXT, textId INTEGER, globalTid INTEGER, "
     "endGlobalTid INTEGER, domainId INTEGER"
 )
-KERNEL = "start INTEGER, end INTEGER, deviceId INTEGER, contextId INTEGER, streamId INTEGER, correlationId INTEGER, globalPid INTEGER"
-CALL = "start INTEGER, end INTEGER, eventClass INTEGER, globalTid INTEGER, correlationId INTEGER, nameId INTEGER, returnValue INTEGER"
+KERNEL = (
+    "start INTEGER, end INTEGER, deviceId INTEGER, contextId INTEGER, streamId INTEGER, correlationId INTEGER,"
+    " globalPid INTEGER"
+)
+CALL = (
+    "start INTEGER, end INTEGER, eventClass INTEGER, globalTid INTEGER, correlationId INTEGER, nameId INTEGER,"
+    " returnValue INTEGER"
+)
 
 
 def random_report(path: Path, seed: int) -> None:
-    """A small report whose ranges cross and touch, on two threads and a second process; no two crossing ones are of one length."""
+    """A small report whose ranges cross and touch, on two threads and a second process; no two crossing ones are of one
+    length."""
     rng = random.Random(seed)
     db = sqlite3.connect(path)
     db.execute(f"CREATE TABLE NVTX_EVENTS ({NVTX})")

@@ -24,18 +24,27 @@ from alltrace.run.store import Run
 MAIN, SIDE = (1 << 48) | (100 << 24) | 100, (1 << 48) | (100 << 24) | 101
 PROCESS = MAIN >> 24 << 24
 TABLES = {
-    "NVTX_EVENTS": "start INTEGER, end INTEGER, eventType INTEGER, text TEXT, globalTid INTEGER, "
-    "endGlobalTid INTEGER, domainId INTEGER",
-    "CUPTI_ACTIVITY_KIND_KERNEL": "start INTEGER, end INTEGER, deviceId INTEGER, streamId INTEGER, correlationId INTEGER, "
-    "globalPid INTEGER, demangledName INTEGER, shortName INTEGER",
-    "CUPTI_ACTIVITY_KIND_RUNTIME": "start INTEGER, end INTEGER, globalTid INTEGER, correlationId INTEGER, nameId INTEGER",
+    "NVTX_EVENTS": (
+        "start INTEGER, end INTEGER, eventType INTEGER, text TEXT, globalTid INTEGER, "
+        "endGlobalTid INTEGER, domainId INTEGER"
+    ),
+    "CUPTI_ACTIVITY_KIND_KERNEL": (
+        "start INTEGER, end INTEGER, deviceId INTEGER, streamId INTEGER, correlationId INTEGER, "
+        "globalPid INTEGER, demangledName INTEGER, shortName INTEGER"
+    ),
+    "CUPTI_ACTIVITY_KIND_RUNTIME": (
+        "start INTEGER, end INTEGER, globalTid INTEGER, correlationId INTEGER, nameId INTEGER"
+    ),
     "OSRT_API": "start INTEGER, end INTEGER, eventClass INTEGER, globalTid INTEGER, nameId INTEGER",
     "SYSCALL": "start INTEGER, end INTEGER, globalTid INTEGER, nameId INTEGER",
     "OPENMP_EVENT_KIND_TASK": "start INTEGER, end INTEGER, globalTid INTEGER, nameId INTEGER, eventKind INTEGER",
-    "MPI_P2P_EVENTS": "start INTEGER, end INTEGER, globalTid INTEGER, textId INTEGER, tag INTEGER, "
-    "remoteRank INTEGER, size INTEGER",
-    "MPI_COLLECTIVES_EVENTS": "start INTEGER, end INTEGER, globalTid INTEGER, textId INTEGER, rootRank INTEGER, "
-    "size INTEGER, recvSize INTEGER",
+    "MPI_P2P_EVENTS": (
+        "start INTEGER, end INTEGER, globalTid INTEGER, textId INTEGER, tag INTEGER, remoteRank INTEGER, size INTEGER"
+    ),
+    "MPI_COLLECTIVES_EVENTS": (
+        "start INTEGER, end INTEGER, globalTid INTEGER, textId INTEGER, rootRank INTEGER, "
+        "size INTEGER, recvSize INTEGER"
+    ),
     "MPI_START_WAIT_EVENTS": "start INTEGER, end INTEGER, globalTid INTEGER, textId INTEGER, requestHandle INTEGER",
     "MPI_RANKS": "globalTid INTEGER, rank INTEGER",
 }

@@ -142,7 +142,8 @@ def test_one_simulated_rank(question: str, simulated: Any) -> None:
 
 
 def stamped(run: Any, question: str) -> Any:
-    """The run; another copy of it for what aligns its clocks, which all later answers would be on, where nsys has but stamps."""
+    """The run; another copy of it for what aligns its clocks, which all later answers would be on, where nsys has but
+    stamps."""
     if question != "nccl_sum":
         return run
     copy = run.path.with_name(f"{run.path.name}-aligned")

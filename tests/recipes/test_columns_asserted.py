@@ -43,7 +43,8 @@ def texts(node):
 
 
 def texts_compared(tree):
-    """The texts of a test module in its asserts, subscripts, loops, arguments and parameters, and in its lists of titles.
+    """The texts of a test module in its asserts, subscripts, loops, arguments and parameters, and in its lists of
+    titles.
 
     Those in dictionaries outside of asserts do not count: most are rows that a test makes.
     """

@@ -1,4 +1,5 @@
-"""All questions about who costs the run time name the same rank first, or say why not; and a cause undone is one number."""
+"""All questions about who costs the run time name the same rank first, or say why not; and a cause undone is one
+number."""
 
 from __future__ import annotations
 

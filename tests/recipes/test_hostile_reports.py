@@ -1,4 +1,5 @@
-"""Names, ids and ranges as a hostile or broken program writes them: each answer is what plain Python works out from the rows."""
+"""Names, ids and ranges as a hostile or broken program writes them: each answer is what plain Python works out from the
+rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Exchanges with both neighbours of a ring, which one call completes: a late sender has a name, and its wait counts once."""
+"""Exchanges with both neighbours of a ring, which one call completes: a late sender has a name, and its wait counts
+once."""
 
 from __future__ import annotations
 

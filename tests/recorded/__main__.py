@@ -1,4 +1,5 @@
-"""`python -m tests.recorded make [RUN...]` makes the recorded runs; `record [RUN...]` records what is answered about them."""
+"""`python -m tests.recorded make [RUN...]` makes the recorded runs; `record [RUN...]` records what is answered about
+them."""
 
 from __future__ import annotations
 

@@ -91,7 +91,8 @@ def default_questions() -> list[Question]:
 
 
 def option_questions(run: OpenRun, recipes: Iterable[str] = BUILT_IN) -> Iterator[Question]:
-    """Each option of each recipe once, each choice of those that have them; and steps and ranks; times are those of `run`."""
+    """Each option of each recipe once, each choice of those that have them; and steps and ranks; times are those of
+    `run`."""
     for name in recipes:
         recipe = find(name)
         for option in recipe.options:
@@ -126,7 +127,8 @@ def _values(recipe: AnyQuestion, option: Option, run: OpenRun) -> list[Any]:
 
 
 def shape(asked: Question) -> tuple[str, tuple[tuple[str, Any], ...], bool, bool]:
-    """What makes two questions the same for a list of all options: values of times depend on the run, the rest is compared."""
+    """What makes two questions the same for a list of all options: values of times depend on the run, the rest is
+    compared."""
     name, former = FORMER.get(asked.recipe, (asked.recipe, {}))
     options = {**json.loads(asked.options), **former}
     known = tuple((k, None if k in ("start", "end", "filter_time") else v) for k, v in sorted(options.items()))

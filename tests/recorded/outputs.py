@@ -91,7 +91,8 @@ def _diff(path: str, place: Path) -> str:
 
 
 def _command(*words: Any) -> str:
-    """What a command prints on standard output, or on standard error if it fails; the last word is its place, which few need."""
+    """What a command prints on standard output, or on standard error if it fails; the last word is its place, which few
+    need."""
     printed, refused = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
     with redirect_stdout(printed), redirect_stderr(refused):
         code = main([str(w) for w in words[:-1]])
@@ -134,7 +135,8 @@ def _table_text(path: Path) -> str:
             else ["", ""]
         )
         lines.append(
-            f"{field.name} {field.type} {column.null_count} null, {pc.count_distinct(column)} values, {' to '.join(ends)}"
+            f"{field.name} {field.type} {column.null_count} null, {pc.count_distinct(column)} values,"
+            f" {' to '.join(ends)}"
         )
     return "\n".join(lines)
 
@@ -196,7 +198,9 @@ def _page_requests() -> dict[str, tuple[str, dict[str, Any]]]:
         "laid": (
             "laid",
             {
-                "query": 'SELECT rank, "start", "end", name FROM ranges ORDER BY rank, "start", "end" DESC, name LIMIT 50'
+                "query": (
+                    'SELECT rank, "start", "end", name FROM ranges ORDER BY rank, "start", "end" DESC, name LIMIT 50'
+                )
             },
         ),
         "matrix waits": ("matrix", {"measure": "wait_ns", "by": "rank"}),

@@ -105,7 +105,8 @@ def _part(part: str, before: Any, after: Any) -> Iterator[str]:
 
 
 def _moved(part: str, before: list[Any], after: list[Any]) -> Iterator[str]:
-    """What differs between lists of different lengths: rows with the same identity are compared, others are new or gone."""
+    """What differs between lists of different lengths: rows with the same identity are compared, others are new or
+    gone."""
     texts = ([json.dumps(v) for v in values] for values in (before, after))
     for word, first, last, begin, end in difflib.SequenceMatcher(None, *texts, autojunk=False).get_opcodes():
         if word != "equal":
@@ -132,7 +133,8 @@ def _identity(row: dict[str, Any]) -> str:
 
 
 def _equal(one: Any, other: Any) -> bool:
-    """Whether two cells are the same; of numbers with fractions the last of 12 digits may be another on another processor."""
+    """Whether two cells are the same; of numbers with fractions the last of 12 digits may be another on another
+    processor."""
     if isinstance(one, float) and isinstance(other, float):
         return math.isclose(one, other, rel_tol=2e-11)
     if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
@@ -234,7 +236,8 @@ def _print(name: str, before: Answers, after: Answers) -> bool:
 
 
 def _order(recipe: str, recorded: Mapping[str, Answers]) -> list[tuple[str, dict[str, Any]]]:
-    """The runs that a recipe's options are tried on, with its answer of defaults: those with rows, in an order of their own."""
+    """The runs that a recipe's options are tried on, with its answer of defaults: those with rows, in an order of their
+    own."""
     plain = {name: answers[q] for name, answers in recorded.items() for q in default_questions() if q.recipe == recipe}
     rows = [name for name in plain if plain[name].get("rows")] or list(plain)
     return [(name, plain[name]) for name in sorted(rows, key=lambda name: zlib.crc32(f"{name} {recipe}".encode()))]
@@ -243,7 +246,8 @@ def _order(recipe: str, recorded: Mapping[str, Answers]) -> list[tuple[str, dict
 def _placed(
     recipe: str, order: list[tuple[str, dict[str, Any]]], folder: str, known: set[Any]
 ) -> list[tuple[str, Question, dict[str, Any]]]:
-    """The options of a recipe that no run is asked about, each on a run whose answer it changes, if three tries find one."""
+    """The options of a recipe that no run is asked about, each on a run whose answer it changes, if three tries find
+    one."""
     runs = [(OpenRun(Path(folder) / name), name, plain) for name, plain in order[:_MOST_TRIES]]
     questions = [{shape(q): q for q in option_questions(run, [recipe])} for run, _, _ in runs]
     placed = []

@@ -1,6 +1,8 @@
-"""What recorded answers have to be, computed from the stored events in plain Python: no analysis of the product is used.
+"""What recorded answers have to be, computed from the stored events in plain Python: no analysis of the product is
+used.
 
-Tables are read with pyarrow. Times are those of each rank's own clock, so what compares hosts is compared with the truth.
+Tables are read with pyarrow. Times are those of each rank's own clock, so what compares hosts is compared with the
+truth.
 """
 
 from __future__ import annotations
@@ -74,7 +76,8 @@ def lost_spans(name: str, rank: int) -> Spans:
 
 
 def device_times(name: str, rank: int, *, judged: bool) -> dict[str, int]:
-    """By set of classes how long exactly these run on the device of a rank: between two neighbouring moments nothing changes.
+    """By set of classes how long exactly these run on the device of a rank: between two neighbouring moments nothing
+    changes.
 
     With `judged`, time in which records are lacking is a class of its own.
     """
@@ -161,7 +164,8 @@ def kernels(name: str) -> dict[str, dict[str, float]]:
 
 
 def steps(name: str, rank: int) -> dict[int, dict[str, int]]:
-    """By number of the step its length on the host, and from the first to the last work that a call inside of it launched."""
+    """By number of the step its length on the host, and from the first to the last work that a call inside of it
+    launched."""
     ranges = [(texts(name)[r["name"]], r) for r in table(name, rank, "ranges")]
     found = {}
     for text, row in ranges:
@@ -199,7 +203,8 @@ def _meetings(sets: list[list[dict[str, Any]]]) -> dict[str, float]:
 
 
 def true_waits(name: str) -> tuple[dict[int, int], dict[int, int], dict[int, int]]:
-    """By rank how long it waited at planted collectives, how long others waited for it as the last, and how many there were."""
+    """By rank how long it waited at planted collectives, how long others waited for it as the last, and how many there
+    were."""
     waited, caused, count = defaultdict(int), defaultdict(int), defaultdict(int)
     for members in instances(name).values():
         arrivals = {m["rank"]: m["arrival_ns"] for m in members}

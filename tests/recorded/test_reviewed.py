@@ -10,7 +10,8 @@ from tests.recorded.asking import question
 from tests.recorded.recording import read_answers
 from tests.recorded.worlds import WORLDS
 
-# whose only operations are collectives of NCCL: messages count once for each direction, and the truth has no barriers of MPI
+# whose only operations are collectives of NCCL: messages count once for each direction, and the truth has no barriers
+# of MPI
 COLLECTIVE = (
     "ddp",
     "ddp-slow-rank",

@@ -1,4 +1,5 @@
-"""Small jobs in true time, as tables in memory: ranks that compute, synchronize in collectives, and wait for each other."""
+"""Small jobs in true time, as tables in memory: ranks that compute, synchronize in collectives, and wait for each
+other."""
 
 from __future__ import annotations
 

@@ -153,7 +153,8 @@ def test_who_only_began_an_operation_gains_from_a_sooner_partner_what_it_waits_i
 
 @pytest.mark.parametrize(("last_ns", "gains_ns"), [(60_000, 400_000), (900_000, 100_000), (2_000_000, 400_000)])
 def test_a_call_that_completes_several_gains_from_the_one_that_it_waited_for(last_ns, gains_ns):
-    # rank 0 asks at 200 us for two: one of rank 1, which arrives at 1 ms, and one of rank 2, which is there before or after
+    # rank 0 asks at 200 us for two: one of rank 1, which arrives at 1 ms, and one of rank 2, which is there before or
+    # after
     def part(rank, begin, asks, end, members):
         when = np.array([0, begin, asks, end])
         zeros = np.zeros(2, np.int64)

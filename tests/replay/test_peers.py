@@ -37,7 +37,8 @@ def launches(hosts, *, sources, targets, ranks, steps, when):
 
 
 def test_time_of_a_host_is_from_each_wait_to_the_last_launch_of_each_step():
-    # nodes: a wait of rank 3, its work in steps 0, 0, 1, 1, a second wait, its work in step 1, and a wait of rank 5 with work
+    # nodes: a wait of rank 3, its work in steps 0, 0, 1, 1, a second wait, its work in step 1, and a wait of rank 5
+    # with work
     sources, targets = [0, 0, 0, 0, 5, 7, 0], [1, 2, 3, 4, 6, 8, 1]
     made = launches(
         [10, 30, 45, 70, 8, 90, 0], sources=sources, targets=targets, ranks=[3] * 7 + [5] * 2, steps=[0, 0, 0, 1, 1, 1, 1, 0, 0],

@@ -186,7 +186,8 @@ def test_a_launch_that_is_not_known_hides_none_that_decides():
 
 
 def test_work_within_other_work_of_its_stream_takes_no_time_of_its_own():
-    """As of two processes on one device, or of the branches of a CUDA graph: neither the end nor what follows is earlier by it."""
+    """As of two processes on one device, or of the branches of a CUDA graph: neither the end nor what follows is
+    earlier by it."""
     spans = [(10_000, 110_000), (20_000, 30_000), (111_000, 151_000)]
     rank = Rank(0)
     rank.rows = {"kernels": [], "api": []}

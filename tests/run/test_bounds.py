@@ -1,4 +1,5 @@
-"""Numbers that no job reaches: a report with such a time or sum is refused in a sentence, a value that is not a number is noted."""
+"""Numbers that no job reaches: a report with such a time or sum is refused in a sentence, a value that is not a number
+is noted."""
 
 from __future__ import annotations
 
@@ -124,7 +125,10 @@ def changed(report, path, *statements):
 )
 def test_a_report_whose_times_cannot_be_is_refused(report, tmp_path, change):
     path = changed(report, tmp_path / "bad.sqlite", f"UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET {change}")
-    text = rf"^{path}: table 'api': most rows have a time that cannot be, such as .*; expected .*; record or export it again"
+    text = (
+        rf"^{path}: table 'api': most rows have a time that cannot be, such as .*; expected .*; record or export it"
+        r" again"
+    )
     with pytest.raises(InputError, match=text):
         import_reports([str(path)], tmp_path / "run", jobs=1)
     assert not (tmp_path / "run").exists()
@@ -175,7 +179,8 @@ def test_metrics_that_are_no_numbers_are_noted_once(report, tmp_path):
         report,
         tmp_path / "metrics.sqlite",
         "CREATE TABLE GPU_METRICS (timestamp INTEGER, typeId INTEGER, metricId INTEGER, value REAL)",
-        "INSERT INTO GPU_METRICS VALUES (1, 0, 7, 9e999), (2, 0, 7, -9e999), (3, 0, 7, NULL), (4, 0, 7, 1e300), (5, 0, 7, 2.5)",
+        "INSERT INTO GPU_METRICS VALUES (1, 0, 7, 9e999), (2, 0, 7, -9e999), (3, 0, 7, NULL), (4, 0, 7, 1e300), (5, 0,"
+        " 7, 2.5)",
     )
     (rank,) = import_reports([str(path)], tmp_path / "run", jobs=1).ranks
     assert rank.row_warnings == {"0": (ReportWarning(LEFT_OUT, ("gpu_metrics",), 3),)}

@@ -248,7 +248,8 @@ def test_reports_by_url(reports, tmp_path, imports):
 
 
 def test_reports_of_one_remote_folder_lie_in_one_folder(tmp_path):
-    """Reports of one process are told by their folder: as capture ranges that are copied here, or named by their addresses."""
+    """Reports of one process are told by their folder: as capture ranges that are copied here, or named by their
+    addresses."""
     memory = fsspec.filesystem("memory")
     names = ("a/rep.1.sqlite", "a/rep.2.sqlite", "b/rep.1.sqlite", "b/other.sqlite")
     for name in names:

@@ -1,4 +1,5 @@
-"""Collectives by copy engines: copies within a call of NCCL answer as the kernels that do the same would, and no others do."""
+"""Collectives by copy engines: copies within a call of NCCL answer as the kernels that do the same would, and no others
+do."""
 
 from __future__ import annotations
 
@@ -28,8 +29,9 @@ def by_copies(path):
     """Make each all-gather's kernel three copies of one call, which fill its time: 4 bytes, the data, 4 bytes."""
     with closing(sqlite3.connect(path)) as base:
         kernels = base.execute(
-            "SELECT k.rowid, k.start, k.end, k.deviceId, k.contextId, k.streamId, k.correlationId, k.globalPid "
-            "FROM CUPTI_ACTIVITY_KIND_KERNEL k JOIN StringIds s ON s.id = k.shortName WHERE s.value LIKE 'ncclDevKernel_AllGather%'"
+            "SELECT k.rowid, k.start, k.end, k.deviceId, k.contextId, k.streamId, k.correlationId, k.globalPid FROM"
+            " CUPTI_ACTIVITY_KIND_KERNEL k JOIN StringIds s ON s.id = k.shortName WHERE s.value LIKE"
+            " 'ncclDevKernel_AllGather%'"
         ).fetchall()
         base.execute(
             "INSERT INTO StringIds (id, value) SELECT max(id) + 1, 'cudaMemcpyBatchAsync_v12080' FROM StringIds"
@@ -39,9 +41,8 @@ def by_copies(path):
             first, last = start + (end - start) // 10, end - (end - start) // 10
             for begin, until, size, kind in ((start, first, 4, 10), (first, last, 8_333_333, 8), (last, end, 4, 8)):
                 base.execute(
-                    "INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY "
-                    "(start, end, deviceId, contextId, streamId, correlationId, globalPid, bytes, copyKind, srcKind, dstKind) "
-                    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 2, 2)",
+                    "INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY (start, end, deviceId, contextId, streamId, correlationId,"
+                    " globalPid, bytes, copyKind, srcKind, dstKind) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 2, 2)",
                     (begin, until, device, context, stream, correlation, process, size, kind),
                 )
             base.execute("DELETE FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE rowid = ?", (row,))

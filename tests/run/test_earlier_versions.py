@@ -24,7 +24,10 @@ def earlier(request, tmp_path):
 
 
 def test_a_run_of_an_earlier_version_is_answered_by_the_command_that_imports_it_again(earlier):
-    said = rf"format version \d; expected version {FORMAT_VERSION}; import the reports again: `alltrace import reports -o {earlier}`"
+    said = (
+        rf"format version \d; expected version {FORMAT_VERSION}; import the reports again: `alltrace import reports -o"
+        rf" {earlier}`"
+    )
     before = {path: path.read_bytes() for path in earlier.rglob("*") if path.is_file()}
     for opened in (Run, verify):
         with pytest.raises(InputError, match=said):

@@ -41,9 +41,9 @@ from alltrace.trace.schema import DICTIONARIES
 def contents(run: Path):
     """Everything in a run, by file: rows of Parquet files, text of others."""
     return {
-        str(p.relative_to(run)): pq.read_table(p, partitioning=None).to_pylist()
-        if p.suffix == ".parquet"
-        else p.read_text()
+        str(p.relative_to(run)): (
+            pq.read_table(p, partitioning=None).to_pylist() if p.suffix == ".parquet" else p.read_text()
+        )
         for p in sorted(run.rglob("*"))
         if p.is_file()
     }
@@ -182,7 +182,8 @@ def test_stopped_at_each_rank_and_table_nothing_half_written_is_read(reports, ti
 def test_a_manifest_that_a_power_cut_damaged_is_no_run_and_is_made_again(
     reports, tiny_run, tmp_path, monkeypatch, left
 ):
-    """The manifest of an import that goes on is not waited for; a complete one is on the disk before it takes its place."""
+    """The manifest of an import that goes on is not waited for; a complete one is on the disk before it takes its
+    place."""
     run, synced = tmp_path / "run", []
     fsync = os.fsync
     monkeypatch.setattr(
@@ -501,7 +502,8 @@ def test_two_million_rows_take_little_memory(tmp_path):
     """Memory of its own: how much of mapped files is there, and how much is in huge pages, is the kernel's choice."""
     write_run("bench", tmp_path / "in", steps=2, gpu_metrics_hz=4_000, ideal=True)
     own = []
-    # the compiler, which only the first import ever needs, takes memory of its own; tests beside this one may be at it as well
+    # the compiler, which only the first import ever needs, takes memory of its own; tests beside this one may be at it
+    # as well
     while len(own) < 4 and (len(own) < 2 or min(own) >= 220):
         command = [sys.executable, "-c", PEAK, str(tmp_path / "in"), str(tmp_path / f"run{len(own)}")]
         output = subprocess.run(command, capture_output=True, text=True, check=True).stdout

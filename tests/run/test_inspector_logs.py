@@ -98,11 +98,11 @@ def test_bandwidth_is_held_against_nccl_tests(straggling, tmp_path):
     plain = ask(run, "collectives", {"source": "inspector"}, jobs=1).table.to_pylist()[0]
     size, time = plain["bytes"], plain["transfer_median_ns"] / 2e3
     (tmp_path / "tests.txt").write_text(
-        "# nThread 1 nGpus 1 minBytes 8 maxBytes 8 step: 2(factor) warmup iters: 5 iters: 20 agg iters: 1 validation: 1 graph: 0\n"
-        "# Collective test starting: all_reduce_perf\n# Using devices\n"
+        "# nThread 1 nGpus 1 minBytes 8 maxBytes 8 step: 2(factor) warmup iters: 5 iters: 20 agg iters: 1 validation: 1"
+        " graph: 0\n# Collective test starting: all_reduce_perf\n# Using devices\n"
         + "".join(f"#  Rank  {r} Group  0 Pid  {9 + r} on  n0 device  {r} [0x1a] NVIDIA H100\n" for r in range(4))
-        + "#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong\n"
-        f"  {size}  {size // 4}  float  sum  -1  {time:.2f}  1.0  1.5  0  {time:.2f}  1.0  1.5  0\n"
+        + "#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw  "
+        f" busbw #wrong\n  {size}  {size // 4}  float  sum  -1  {time:.2f}  1.0  1.5  0  {time:.2f}  1.0  1.5  0\n"
     )
     row = ask(
         run, "collectives", {"source": "inspector", "nccl_tests": str(tmp_path / "tests.txt")}, jobs=1

@@ -18,7 +18,8 @@ STEP = 1_000_000
 
 
 def run_of(folder, begin, end, *, ranks=4, name=NAME, number=30, hosts=None, without=()):
-    """Each rank computes for 200 us in each step, and has a kernel from `begin(rank, step)` to `end(rank, step)` of it, ns."""
+    """Each rank computes for 200 us in each step, and has a kernel from `begin(rank, step)` to `end(rank, step)` of it,
+    ns."""
     rows = {}
     for rank in range(ranks):
         its = [kernel(STEP * n, STEP * n + 200_000) for n in range(number)]
@@ -233,7 +234,8 @@ def test_the_page_shows_them_as_communication(twins):
 
 
 def test_a_replay_keeps_their_length(twins):
-    """Faster compute does not make ranks wait less in them, as the replay does not know whom they wait for; compute it does."""
+    """Faster compute does not make ranks wait less in them, as the replay does not know whom they wait for; compute it
+    does."""
     import numpy as np
 
     from alltrace.replay.work import COMPUTE, OTHER, read

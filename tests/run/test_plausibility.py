@@ -135,7 +135,8 @@ def test_what_only_looks_odd_stays(tmp_path, rows):
 
 
 def test_half_of_all_without_a_time(tmp_path):
-    """As PyTorch 2.12 writes: from the middle on all events are at the trace's zero, which is decades before the others."""
+    """As PyTorch 2.12 writes: from the middle on all events are at the trace's zero, which is decades before the
+    others."""
     zero = -50 * 365 * 86_400 * S // 2
     rows = [{**r, "start": zero, "end": zero + (n % 2)} if n >= 30 else r for n, r in enumerate(kernels(60))]
     api = [{**r, "start": zero, "end": zero} if n >= 30 else r for n, r in enumerate(calls(60))]

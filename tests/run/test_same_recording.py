@@ -76,7 +76,8 @@ def test_exports_of_one_session_under_two_names():
 
 
 def test_two_profilers_of_one_process():
-    """PyTorch's profiler and Nsight Systems recorded the same device; where one has no device work, they complement each other."""
+    """PyTorch's profiler and Nsight Systems recorded the same device; where one has no device work, they complement
+    each other."""
     reports = [trace("t.json", 7), trace("s.sqlite", 7, fmt="nsys-sqlite"), trace("u.json", 8)]
     assert of(reports) == {0: (1, "the same process as")}
     assert of([reports[0], reports[1]._replace(processes=(ReportProcess(0, 7, gpu=False),))]) == {}

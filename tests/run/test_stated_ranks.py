@@ -165,7 +165,10 @@ def test_one_rank_of_two_processes_that_ran_at_once_is_refused(tmp_path):
             (r.rank, len(r.sources)) for r in planned_of([tmp_path / r.path for r in reports], probes, None)[1].ranks
         ]
 
-    text = "ranks.csv states rank 3 of two processes that ran at once, 0.json and 1.json; expected another rank for one of them"
+    text = (
+        "ranks.csv states rank 3 of two processes that ran at once, 0.json and 1.json; expected another rank for one of"
+        " them"
+    )
     with pytest.raises(UsageError, match=f"^{text}$"):
         ranks(windows((0, 100), (40, 120), pids=(7, 8)))
     elsewhere = windows((0, 100), (40, 120), pids=(7, 7))

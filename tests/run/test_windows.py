@@ -271,7 +271,8 @@ def test_spans():
 
 @pytest.mark.parametrize("count", [1, 2], ids=["one report", "windows"])
 def test_reports_with_nvidias_names_have_impossible_rows_as_recorded(tmp_path, count):
-    """A kernel of 2 s in the last window: cut for questions of ours, whole for NVIDIA's, also where reports were joined."""
+    """A kernel of 2 s in the last window: cut for questions of ours, whole for NVIDIA's, also where reports were
+    joined."""
     windows = [window(n, first_correlation=1 + 1000 * n) for n in range(count)]
     kernels = [e for e in windows[-1]["traceEvents"] if e["cat"] == "kernel"]
     kernels[3]["dur"] = 2e6

@@ -93,16 +93,25 @@ def dump(path, rank=0):
 def log(path):
     """The output of a job: lines of NCCL, of steps, and of the program."""
     lines = [
-        f"0: [pod/{SECRETS['user']}-0/x] 2026-01-01 13:00:00 {HOST}:77:77 [0] NCCL INFO comm 0x1 rank 0 nranks 2 - Init START",
+        (
+            f"0: [pod/{SECRETS['user']}-0/x] 2026-01-01 13:00:00 {HOST}:77:77 [0] NCCL INFO comm 0x1 rank 0 nranks 2 -"
+            " Init START"
+        ),
         f"{SECRETS['domain']}:77:78 [0] NCCL INFO NET/Socket : Using [0]eth0:10.77.66.55<0> fe80::77:66ff",
         f"{HOST}:77:78 [0] NCCL INFO NCCL_TOPO_FILE set by environment to {SECRETS['path']}",
         f"{HOST}:77:78 [0] NCCL INFO NCCL_IB_HCA set by environment to {PAYLOAD}",
-        f"{PAYLOAD} {HOST}:77:78 [0] NCCL INFO AllReduce: opCount 0 sendbuff 0x1 recvbuff 0x2 count 5 datatype 7 op 0 comm 0x1",
+        (
+            f"{PAYLOAD} {HOST}:77:78 [0] NCCL INFO AllReduce: opCount 0 sendbuff 0x1 recvbuff 0x2 count 5 datatype 7 op"
+            " 0 comm 0x1"
+        ),
         *(f"{kind}: {text}" for kind, text in SECRETS.items()),
         "stream 0x5 of nothing",
         " iteration 5/ 12 | elapsed time per iteration (ms): 36.0 | note: the merger | lm loss: 1.5 |",
         "{'loss': 1.5, 'learning_rate': 0.1, 'epoch': 0.5, 'note': 'the merger'}",
-        f"2026-01-01 13:00:01 iteration 6/ 12 | elapsed time per iteration (ms): 37.0 | lm loss: 1.4 | {' '.join(IN_NAMES)}",
+        (
+            "2026-01-01 13:00:01 iteration 6/ 12 | elapsed time per iteration (ms): 37.0 | lm loss: 1.4 |"
+            f" {' '.join(IN_NAMES)}"
+        ),
     ]
     path.write_text("\n".join(lines) + "\n")
 

@@ -129,7 +129,8 @@ CLOCKS_NS = 10_000
 
 
 def answers(run, recipe):
-    """The tables of the answer: rows without what the profilers tell apart, in an order that small differences do not change."""
+    """The tables of the answer: rows without what the profilers tell apart, in an order that small differences do not
+    change."""
     answer = run.recipe(recipe, **ASKED.get(recipe, {})).answer
     if recipe == "activity":
         return {"answer": _summed(answer)}

@@ -40,7 +40,10 @@ COLLECTIVES = [
     "void vllm::mnnvl_lamport_all_gather<__nv_bfloat16, 8>(vllm::RankData*)",
     "void quickreduce::allreduce_prototype_twoshot<quickreduce::AllReduceTwoshot<__half>, __half>(__half const*)",
     "_ZN11quickreduce27allreduce_prototype_twoshotINS_16AllReduceTwoshotI6__half",
-    "void tensorrt_llm::kernels::oneShotAllReduceKernel<__half, 8, true, false>(tensorrt_llm::kernels::AllReduceParams)",
+    (
+        "void tensorrt_llm::kernels::oneShotAllReduceKernel<__half, 8, true,"
+        " false>(tensorrt_llm::kernels::AllReduceParams)"
+    ),
     "void tensorrt_llm::kernels::twoShotAllReduceKernel<float, 8>(tensorrt_llm::kernels::AllReduceParams)",
     "void lamport_style_one_shot_all_reduce_norm_kernel<__half, 8>(AllReduceParams<__half>)",
     "void one_shot_prenorm_all_reduce_norm_kernel<__half, 8>(AllReduceParams<__half>)",

@@ -63,10 +63,16 @@ AMD = {
         "void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<float, float>(int, float)",
         "MIOpenBatchNormFwdTrainSpatial",
         "MIOpenBatchNormBwdSpatialFinalDX",
-        "void at::native::batch_norm_collect_statistics_kernel<at::native::Var, c10::BFloat16, c10::BFloat16, float, int>(int)",
+        (
+            "void at::native::batch_norm_collect_statistics_kernel<at::native::Var, c10::BFloat16, c10::BFloat16,"
+            " float, int>(int)"
+        ),
         "_ZN7ck_tile6kentryILi1ENS_12Rmsnorm2dFwdINS_27Rmsnorm2dFwdPipelineOnePassINS_27Rmsnorm2dFwdPipelineProblem",
         "void vllm::rms_norm_kernel<c10::BFloat16>(c10::BFloat16*, c10::BFloat16 const*)",
-        "void at::native::(anonymous namespace)::max_pool_backward_nchw<c10::BFloat16, float>(c10::BFloat16 const*, long const*)",
+        (
+            "void at::native::(anonymous namespace)::max_pool_backward_nchw<c10::BFloat16, float>(c10::BFloat16 const*,"
+            " long const*)"
+        ),
         "moe_sum_kernel<BF16>",
         "_topk_forward",
     ),
@@ -77,7 +83,10 @@ AMD = {
         "transpose_CNHW2NCHW_V2_2D_WG_off64",
         "Op2dTensorLite",
         "OpTensorFwdBias",
-        "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, std::array<char*, 3ul> >(int)",
+        (
+            "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, std::array<char*,"
+            " 3ul> >(int)"
+        ),
         "void vllm::rotary_embedding_kernel<c10::BFloat16, true>(long const*, c10::BFloat16*)",
         "void vllm::reshape_and_cache_flash_kernel<__hip_bfloat16, __hip_bfloat16, (vllm::Fp8KVCacheDataType)0>(int)",
         "void vllm::act_and_mul_kernel<c10::BFloat16, &(vllm::silu_kernel)>(int)",

@@ -1,4 +1,5 @@
-"""Names of kernels as two demanglers write them; the demangler of the GNU binutils is the oracle for all names of real reports."""
+"""Names of kernels as two demanglers write them; the demangler of the GNU binutils is the oracle for all names of real
+reports."""
 
 from __future__ import annotations
 
@@ -14,18 +15,26 @@ from alltrace.trace.kernel_spelling import kernel_spelling
 
 PAIRS = [
     (
-        "void at::native::vectorized_elementwise_kernel<(int)4, at::native::FillFunctor<long>, "
-        "std::array<char *, (unsigned long)1>>(int, T2, T3)",
-        "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<long>, std::array<char*, 1ul> >"
-        "(int, at::native::FillFunctor<long>, std::array<char*, 1ul>)",
+        (
+            "void at::native::vectorized_elementwise_kernel<(int)4, at::native::FillFunctor<long>, "
+            "std::array<char *, (unsigned long)1>>(int, T2, T3)"
+        ),
+        (
+            "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<long>, std::array<char*, 1ul> >"
+            "(int, at::native::FillFunctor<long>, std::array<char*, 1ul>)"
+        ),
     ),
     (
-        "void at::elementwise_kernel<(int)128, (int)2, void at::gpu_kernel_impl<at::<unnamed>::f(at::Iter &)::"
-        "[lambda() (instance 1)]::operator ()() const::[lambda(float) (instance 7)]>(at::Iter &, const T1 &)::"
-        "[lambda(int) (instance 1)]>(int, T3)",
-        "void at::elementwise_kernel<128, 2, at::gpu_kernel_impl<at::(anonymous namespace)::f(at::Iter&)::"
-        "{lambda()#1}::operator()() const::{lambda(float)#7}>(at::Iter&, at::(anonymous namespace)::f(at::Iter&)::"
-        "{lambda()#1}::operator()() const::{lambda(float)#7} const&)::{lambda(int)#1}>(int, float)",
+        (
+            "void at::elementwise_kernel<(int)128, (int)2, void at::gpu_kernel_impl<at::<unnamed>::f(at::Iter &)::"
+            "[lambda() (instance 1)]::operator ()() const::[lambda(float) (instance 7)]>(at::Iter &, const T1 &)::"
+            "[lambda(int) (instance 1)]>(int, T3)"
+        ),
+        (
+            "void at::elementwise_kernel<128, 2, at::gpu_kernel_impl<at::(anonymous namespace)::f(at::Iter&)::"
+            "{lambda()#1}::operator()() const::{lambda(float)#7}>(at::Iter&, at::(anonymous namespace)::f(at::Iter&)::"
+            "{lambda()#1}::operator()() const::{lambda(float)#7} const&)::{lambda(int)#1}>(int, float)"
+        ),
     ),
     ("void k<(bool)1, (bool)0, (int)-3>(const float *, T1)", "void k<true, false, -3>(float const*, int)"),
     (

@@ -24,7 +24,8 @@ def chromium() -> str:
 
 
 def made_ready(session):
-    """Make all that is shown of a run: findings that were made beside the browser would count as time that the page takes."""
+    """Make all that is shown of a run: findings that were made beside the browser would count as time that the page
+    takes."""
     from alltrace.ui.facts import make_answers
 
     session.prepare()
@@ -112,7 +113,8 @@ def click_event(page, track, number=0):
     settled(page)
     hit = page.evaluate(
         "([track, n]) => { const t = window.alltraceTimeline; const h = t.hits.filter((x) => x.track === track)[n];"
-        " const b = t.tracksBox.getBoundingClientRect(); return h && {x: b.left + h.x + h.w / 2, y: b.top + h.y + h.h / 2} }",
+        " const b = t.tracksBox.getBoundingClientRect(); return h && {x: b.left + h.x + h.w / 2, y: b.top + h.y + h.h /"
+        " 2} }",
         [track, number],
     )
     assert hit, f"nothing is drawn on {track}"

@@ -236,7 +236,8 @@ def test_who_no_longer_wants_an_answer_does_not_wait_for_the_turn():
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("large", [False, True])
 def test_a_long_comparison_or_recipe_keeps_no_other_question_waiting(tmp_path, monkeypatch, large):
-    """Only questions of the same kind wait for their turn: tracks, events, queries and answers that are kept come at once."""
+    """Only questions of the same kind wait for their turn: tracks, events, queries and answers that are kept come at
+    once."""
     monkeypatch.setenv("ALLTRACE_CACHE_DIR", str(tmp_path / "cache"))
     for name in "ab":
         make_run(tmp_path / name, {r: rank_rows() for r in range(2)})

@@ -1,6 +1,8 @@
-"""Attacks on the page that the command serves: by scripts, by another user's process, and by what a trace holds in every view.
+"""Attacks on the page that the command serves: by scripts, by another user's process, and by what a trace holds in
+every view.
 
-`test_origin.py` has what other pages of a browser try. After each attack the server has to answer the next request within a second.
+`test_origin.py` has what other pages of a browser try. After each attack the server has to answer the next request
+within a second.
 """
 
 import http.client

@@ -144,8 +144,8 @@ def test_the_heat_map_shows_more_where_it_is_zoomed(page):
     # columns of the slow rank that differ from their neighbour: coarse bins would give a handful
     changes = page.eval_on_selector(
         ".heat-scroll canvas",
-        "c => { const w = c.width - 110, d = new Uint32Array(c.getContext('2d').getImageData(105, 55, w, 1).data.buffer);"
-        " let n = 0; for (let i = 1; i < w; i++) n += d[i] !== d[i - 1]; return n }",
+        "c => { const w = c.width - 110, d = new Uint32Array(c.getContext('2d').getImageData(105, 55, w,"
+        " 1).data.buffer); let n = 0; for (let i = 1; i < w; i++) n += d[i] !== d[i - 1]; return n }",
     )
     shot(page, "heat-fine")
     page.allowed.append("willReadFrequently")
@@ -422,7 +422,10 @@ def test_a_url_shows_the_same_again(page, browser):
     other = page.context.new_page()
     other.goto(page.url)
     other.wait_for_selector(".details summary:text-is('all columns')")
-    same = "() => { const t = window.alltraceTimeline; return JSON.stringify([t.span, t.ranks, [...t.open], t.chosen, t.cursors]) }"
+    same = (
+        "() => { const t = window.alltraceTimeline; return JSON.stringify([t.span, t.ranks, [...t.open], t.chosen,"
+        " t.cursors]) }"
+    )
     assert other.evaluate(same) == page.evaluate(same)
     other.close()
 

@@ -48,8 +48,8 @@ def address(tmp_path_factory):
 def row_of(page, track):
     """The middle of a row on the screen."""
     return page.evaluate(
-        "(id) => { const t = window.alltraceTimeline, r = t.rows.find((x) => x.id === id), b = t.tracksBox.getBoundingClientRect();"
-        " return b.top + r.y - t.scrolled + r.height / 2 }",
+        "(id) => { const t = window.alltraceTimeline, r = t.rows.find((x) => x.id === id), b ="
+        " t.tracksBox.getBoundingClientRect(); return b.top + r.y - t.scrolled + r.height / 2 }",
         track,
     )
 
@@ -310,20 +310,19 @@ def test_an_address_without_a_selection_shows_none(page):
 
 def test_ranks_stand_by_their_place_in_the_grid(page):
     order = page.evaluate(
-        "async () => { const main = document.querySelector('script[src*=main]').src;"
-        " const { Arrangement } = await import(main.replace('main', 'arrange'));"
-        " const run = {dimensions: [{name: 'TP', size: 2}, {name: 'DP', size: 2}, {name: 'PP', size: 2}],"
-        " ranks: [...Array(8).keys()].map((rank) => ({rank, host: `h${rank % 3}`}))};"
-        " const a = new Arrangement(run, () => {}), all = run.ranks.map((r) => r.rank);"
-        " const of = (order) => { a.read({order}); return a.sorted(all) };"
-        " return [of('grid0'), of('grid1'), of('grid2'), of('host'), a.told(5), (a.read({order: 'grid1'}), a.told(5))] }"
+        "async () => { const main = document.querySelector('script[src*=main]').src; const { Arrangement } = await"
+        " import(main.replace('main', 'arrange')); const run = {dimensions: [{name: 'TP', size: 2}, {name: 'DP', size:"
+        " 2}, {name: 'PP', size: 2}], ranks: [...Array(8).keys()].map((rank) => ({rank, host: `h${rank % 3}`}))}; const"
+        " a = new Arrangement(run, () => {}), all = run.ranks.map((r) => r.rank); const of = (order) => {"
+        " a.read({order}); return a.sorted(all) }; return [of('grid0'), of('grid1'), of('grid2'), of('host'),"
+        " a.told(5), (a.read({order: 'grid1'}), a.told(5))] }"
     )
     roles = page.evaluate(
-        "async () => { const main = document.querySelector('script[src*=main]').src;"
-        " const { Arrangement } = await import(main.replace('main', 'arrange'));"
-        " const run = {ranks: [0, 1, 2, 3].map((rank) => ({rank, host: 'h', role: ['critic', 'actor', null, 'actor'][rank]}))};"
-        " const a = new Arrangement(run, () => {}); a.read({order: 'role'});"
-        " return [a.sorted([0, 1, 2, 3]), a.told(1), a.told(2), [...a.element.querySelectorAll('option')].map((o) => o.value)] }"
+        "async () => { const main = document.querySelector('script[src*=main]').src; const { Arrangement } = await"
+        " import(main.replace('main', 'arrange')); const run = {ranks: [0, 1, 2, 3].map((rank) => ({rank, host: 'h',"
+        " role: ['critic', 'actor', null, 'actor'][rank]}))}; const a = new Arrangement(run, () => {}); a.read({order:"
+        " 'role'}); return [a.sorted([0, 1, 2, 3]), a.told(1), a.told(2),"
+        " [...a.element.querySelectorAll('option')].map((o) => o.value)] }"
     )
     assert roles[:3] == [[2, 1, 3, 0], " · actor", ""]
     assert "role" in roles[3]

@@ -12,7 +12,10 @@ import alltrace.ui
 
 STATIC = Path(alltrace.ui.__file__).parent / "static"
 MODULES = sorted(STATIC.glob("*.js"))
-OPTIONS = "--noEmit --allowJs --checkJs --strict --target es2022 --module es2022 --moduleResolution bundler --lib es2022,dom,dom.iterable"
+OPTIONS = (
+    "--noEmit --allowJs --checkJs --strict --target es2022 --module es2022 --moduleResolution bundler --lib"
+    " es2022,dom,dom.iterable"
+)
 
 
 @pytest.mark.slow

@@ -25,7 +25,8 @@ STEP_NS = 100_000_000
 
 
 def write(folder, *, ranks=8, slow=None, in_phase=None, since_s=0.05, beats=None, steps=40, name="job"):
-    """The file of a host: steps of 100 ms, 20 of them of a slow rank's forward phase; where each rank is, and when it wrote."""
+    """The file of a host: steps of 100 ms, 20 of them of a slow rank's forward phase; where each rank is, and when it
+    wrote."""
     end_ns = BEGIN_NS + steps * STEP_NS
     pages = []
     for rank in range(ranks):
@@ -212,8 +213,8 @@ def test_a_webhook_is_an_address_of_http(tmp_path):
 def test_the_command_prints_the_state_once(tmp_path, capsys):
     write(tmp_path, slow=5)
     assert main(["watch", str(tmp_path), "--once"]) == 0
-    assert capsys.readouterr().out == (
-        "job job: 8 of 8 ranks, step 40, 100.0 ms a step\n"
+    assert (
+        capsys.readouterr().out == "job job: 8 of 8 ranks, step 40, 100.0 ms a step\n"
         "phases: forward 52.5 %, wait 27.3 %, data 15.2 %, cpu wait 4.0 %, other 1.0 %\n"
         "slow: rank 5 on n1, 20.0 ms a step more, most in forward (20.0 ms), 99 standard errors\n"
     )

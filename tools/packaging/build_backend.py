@@ -1,9 +1,10 @@
 """The build backend: setuptools, with a C compiler from PyPI if the machine has none.
 
-PEP 517 lets a project bring its own backend. This one requires the package `ziglang`, which compiles C with `zig cc`, only if
-neither `CC`, the compiler that Python was built with, nor `cc`, `gcc` or `clang` can be found.
+PEP 517 lets a project bring its own backend. This one requires the package `ziglang`, which compiles C with `zig cc`,
+only if neither `CC`, the compiler that Python was built with, nor `cc`, `gcc` or `clang` can be found.
 
-Run as a script, from the project's folder, it builds the compiled modules into the source tree, again where a source has changed.
+Run as a script, from the project's folder, it builds the compiled modules into the source tree, again where a source
+has changed.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ from setuptools.build_meta import prepare_metadata_for_build_wheel as prepare_me
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# pip hides what a backend prints, but names the requirement that it cannot download: the version that is excluded, which does not
-# exist, shows the user what to install instead
+# pip hides what a backend prints, but names the requirement that it cannot download: the version that is excluded,
+# which does not exist, shows the user what to install instead
 _ZIG = "ziglang>=0.13,!=0+no.c.compiler.found.install.gcc.or.clang"
 _NO_COMPILER = (
     "alltrace: no C compiler was found; install gcc or clang, or PyPI's ziglang (100 MB), which pip downloads if it can"

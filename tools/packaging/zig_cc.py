@@ -1,9 +1,9 @@
 """`zig cc` as the C compiler of setuptools, which calls it with the flags that Python itself was built with.
 
-Those flags are of another compiler, often of GCC with the options of a Linux distribution, and some of them are errors to zig: only
-the ones that an extension needs are passed on. zig compiles for the processor that it runs on; `-mcpu=baseline` makes the
-result run on every machine of the architecture, as with other compilers. `ALLTRACE_ZIG_TARGET` names another architecture, as zig
-does: `aarch64-linux-gnu.2.17`.
+Those flags are of another compiler, often of GCC with the options of a Linux distribution, and some of them are errors
+to zig: only the ones that an extension needs are passed on. zig compiles for the processor that it runs on;
+`-mcpu=baseline` makes the result run on every machine of the architecture, as with other compilers.
+`ALLTRACE_ZIG_TARGET` names another architecture, as zig does: `aarch64-linux-gnu.2.17`.
 """
 
 from __future__ import annotations

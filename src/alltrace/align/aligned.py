@@ -77,22 +77,26 @@ class Aligned:
 
         The columns of `MEMBERS` with aligned times, and:
 
-        * `op`, `bytes`, `datatype`, `stream`, `device`, `evidence`: of the rank's own operation; texts are dictionary-encoded;
+        * `op`, `bytes`, `datatype`, `stream`, `device`, `evidence`: of the rank's own operation; texts are
+          dictionary-encoded;
         * `group_size`: ranks of the communicator, as the profiler reports, or the number seen;
         * `members`: ranks seen in the instance;
         * `synchronising`: whether no member can leave before the last has arrived;
         * `arrival_ns`: when the rank's part started (`start`);
-        * `first_arrival_ns`, `last_arrival_ns`, `last_rank`, `last_end_ns`: of the instance; of equal arrivals the lowest rank's;
-        * `awaited_rank`, `awaited_ns`: the member that the rank waits for, and its arrival: the last to arrive of those it needs.
-          Leaves of a broadcast or scatter need their root, which needs nobody; of a reduce or gather the root needs the leaves,
-          and of a scan each rank those before it. A receive of MPI needs its send. A send needs its receive if it is
-          synchronous, or larger than what the library holds for receivers, which shows by how others ended; else nobody;
-        * `wait_start_ns`: from when the rank waits: its arrival, or the start of the call that completes what it only began
-          then; of several that one call completes, each from the arrival on that the rank awaited before;
+        * `first_arrival_ns`, `last_arrival_ns`, `last_rank`, `last_end_ns`: of the instance; of equal arrivals the
+          lowest rank's;
+        * `awaited_rank`, `awaited_ns`: the member that the rank waits for, and its arrival: the last to arrive of those
+          it needs. Leaves of a broadcast or scatter need their root, which needs nobody; of a reduce or gather the root
+          needs the leaves, and of a scan each rank those before it. A receive of MPI needs its send. A send needs its
+          receive if it is synchronous, or larger than what the library holds for receivers, which shows by how others
+          ended; else nobody;
+        * `wait_start_ns`: from when the rank waits: its arrival, or the start of the call that completes what it only
+          began then; of several that one call completes, each from the arrival on that the rank awaited before;
         * `wait_ns`: from there to the awaited arrival, or to its own end where that is earlier; never negative;
-        * `until_ns`: its end; of several that one call completes, for all but the last when the awaited rank has arrived;
-        * `transfer_ns`: from the last arrival to the last end of the instance, or of those members that waited by then; never
-          negative;
+        * `until_ns`: its end; of several that one call completes, for all but the last when the awaited rank has
+          arrived;
+        * `transfer_ns`: from the last arrival to the last end of the instance, or of those members that waited by then;
+          never negative;
         * `error_ns`: how far the rank's clock may be off against the awaited rank's; 0 for one clock, null if unknown;
         * `fact`: whether the wait is at least that, so that it is larger than an error of the clocks.
         """

@@ -59,9 +59,9 @@ def misordered(timelines: AnyTimelines, instance: Mapping[int, Int64], clocks: M
             if orders is not None:
                 one, another = (", ".join(kinds.ops[op] for op in order) for order in orders)
                 sentences.append(
-                    f"rank {timelines.rank_of(calls[0].member)} calls {one} of communicator {kinds.names[group]} where rank "
-                    f"{timelines.rank_of(other.member)} calls {another}: all must call them in one order, or the program hangs "
-                    "or mixes its data"
+                    f"rank {timelines.rank_of(calls[0].member)} calls {one} of communicator {kinds.names[group]} where"
+                    f" rank {timelines.rank_of(other.member)} calls {another}: all must call them in one order, or the"
+                    " program hangs or mixes its data"
                 )
                 break
     return sentences
@@ -109,8 +109,8 @@ def recorded_apart(timelines: AnyTimelines, clocks: Mapping[int, RankClock], hos
             if begin > over:
                 before, after = (ranks_named({rank for _, _, rank in part}) for part in (spans[:place], spans[place:]))
                 sentences.append(
-                    f"on {host} the communication of {before} ends {(begin - over) / 1e9:,.3f} s before that of {after}: "
-                    "their windows do not overlap, so nothing is matched between them"
+                    f"on {host} the communication of {before} ends {(begin - over) / 1e9:,.3f} s before that of"
+                    f" {after}: their windows do not overlap, so nothing is matched between them"
                 )
                 break
     return sentences

@@ -45,8 +45,8 @@ class CaptureSlowdown(NamedTuple):
         longer = "longer" if self.ratio >= 1 else "shorter"
         what = f"{change:.1f} % {longer}" if self.certain else "no difference beyond their variation"
         return (
-            f"according to {self.source}, the {self.inside} captured steps took {1e3 * self.inside_s:.1f} ms each and the "
-            f"{self.outside} others {1e3 * self.outside_s:.1f} ms: {what}"
+            f"according to {self.source}, the {self.inside} captured steps took {1e3 * self.inside_s:.1f} ms each and"
+            f" the {self.outside} others {1e3 * self.outside_s:.1f} ms: {what}"
         )
 
 

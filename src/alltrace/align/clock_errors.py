@@ -225,8 +225,8 @@ class Bound:
 def bounds_between(instance: Int64, node: Int64, direction: NDArray[np.int8], end: Floats) -> list[Bound]:
     """The bounds between all pairs of nodes with messages both ways, the tightest first (Hu et al., dPRO, 2022).
 
-    For a message from A to B, by true time, the send ends no later than the receive, so with clocks ahead by a and b the
-    difference ``b - a`` is at most (receive's end by B) - (send's end by A). The middle of both bounds is taken.
+    For a message from A to B, by true time, the send ends no later than the receive, so with clocks ahead by a and b
+    the difference ``b - a`` is at most (receive's end by B) - (send's end by A). The middle of both bounds is taken.
 
     Arrays of operations by instance, of which each is one send (direction 1) and one receive (-1); ends are by the
     node's clock, ns.

@@ -130,8 +130,8 @@ def solve(evidence: Evidence, ranks: Sequence[PlacedRank]) -> Solution:
             break
         apart |= {c.host: c.offset_ns - _typical(solution, c) for c in far}
     notes = [
-        f"the clock of {host} is {abs(off) / 1e9:,.0f} s {'ahead of' if off > 0 else 'behind'} those of the hosts that its "
-        "operations were matched with: that is another recording, so it stays apart at its UTC stamps"
+        f"the clock of {host} is {abs(off) / 1e9:,.0f} s {'ahead of' if off > 0 else 'behind'} those of the hosts that"
+        " its operations were matched with: that is another recording, so it stays apart at its UTC stamps"
         for host, off in apart.items()
     ]
     return replace(solution, notes=(*notes, *solution.notes))
@@ -457,9 +457,9 @@ def _notes(state: _State, clocks: Sequence[Clock], alone: Flags) -> list[str]:
     for h, jump in sorted(state.jumps.items()):
         side = "before" if jump.keep_after else "after"
         notes.append(
-            f"the clock of {state.hosts[h]} steps by {round(jump.step_ns):,} ns against the others', "
-            f"{(jump.at_ns - zero) / 1e9:.3f} s after the first collective; its times {side} that are wrong by as much, "
-            "so shorter waits there between hosts are not reliable"
+            f"the clock of {state.hosts[h]} steps by {round(jump.step_ns):,} ns against the others',"
+            f" {(jump.at_ns - zero) / 1e9:.3f} s after the first collective; its times {side} that are wrong by as"
+            " much, so shorter waits there between hosts are not reliable"
         )
     parts: dict[int, list[str]] = defaultdict(list)
     for clock in clocks:
@@ -468,19 +468,21 @@ def _notes(state: _State, clocks: Sequence[Clock], alone: Flags) -> list[str]:
         named = "; ".join(_named(hosts) for hosts in list(parts.values())[:4])
         more = f"; and {len(parts) - 4} more" if len(parts) > 4 else ""
         notes.append(
-            f"{len(parts)} groups of hosts share no collective ({named}{more}): between them only UTC stamps are available, "
-            "which are off by milliseconds"
+            f"{len(parts)} groups of hosts share no collective ({named}{more}): between them only UTC stamps are"
+            " available, which are off by milliseconds"
         )
     lonely = [p.rank for p, is_alone in zip(state.ranks, alone, strict=True) if is_alone]
     if lonely:
         subject = f"rank {lonely[0]} is" if len(lonely) == 1 else f"ranks {number_ranges(lonely)} are"
         notes.append(
-            f"{subject} connected to the others by no collective: only UTC stamps are available, which are off by milliseconds"
+            f"{subject} connected to the others by no collective: only UTC stamps are available, which are off by"
+            " milliseconds"
         )
     few = [c.host for c in clocks if c.error_ns is None and c.evidence]
     if few:
         notes.append(
-            f"{_named(few)}: too few shared collectives to estimate the error of the clocks, so waits there are not reliable"
+            f"{_named(few)}: too few shared collectives to estimate the error of the clocks, so waits there are not"
+            " reliable"
         )
     if state.messages.any():
         bounded = sorted({state.ranks[i].host for i in np.flatnonzero(state.messages).tolist()})

@@ -7,8 +7,8 @@ groups have. A partition is judged by what holds for members of one instance and
 
 * no member ends before the last has started;
 * ends differ by their scatter alone, and not by what groups are ahead of each other;
-* the transfer, from the last start to the first end, is alike each time: a group that lacks a member seems to transfer while it
-  waits for that one, and in a group with a stranger the transfer is cut short.
+* the transfer, from the last start to the first end, is alike each time: a group that lacks a member seems to transfer
+  while it waits for that one, and in a group with a stranger the transfer is cut short.
 
 A stream may carry operations of several communicators. These return at the same places of each step, so the places of a
 period are judged one by one. Messages are judged in pairs (`alltrace.align.message_partners`).
@@ -93,7 +93,8 @@ def communicators_by_order(
 ) -> Inferred:
     """The communicators; if `parted`, ranks may have waited for some whose clocks are not related to theirs.
 
-    Then those are left out of which transfers vary clearly more than of others, as they do where some ranks are not seen.
+    Then those are left out of which transfers vary clearly more than of others, as they do where some ranks are not
+    seen.
     """
     numbers: dict[tuple[int, Members], int] = {}
     scores: list[list[float]] = []
@@ -446,7 +447,8 @@ def _distance(
 ) -> int:
     """0 if a partition explains other operations, 1 if it makes a grid with one that explains any, else 2.
 
-    It is 4 if it has groups of a `finer` one whole: ranks that meet in one communicator rarely meet in another but that of all.
+    It is 4 if it has groups of a `finer` one whole: ranks that meet in one communicator rarely meet in another but that
+    of all.
     """
     if partition in other:
         return 0
@@ -556,9 +558,9 @@ def _spread(values: Floats) -> Floats:
 def _few(costs: Floats, many: Floats, distance: Int64, groups: Int64, apart: Int64) -> list[tuple[int | None, float]]:
     """For each place the partition that explains it, and how sure that is from 0 to 1: few that explain all well.
 
-    `costs` and `apart` are places x partitions, for `many` independent observations in each place. Of partitions that explain a
-    place equally, one whose groups transfer alike counts, then the nearest to those of other operations, then the one with fewest
-    groups.
+    `costs` and `apart` are places x partitions, for `many` independent observations in each place. Of partitions that
+    explain a place equally, one whose groups transfer alike counts, then the nearest to those of other operations, then
+    the one with fewest groups.
     """
     weighed = costs * many[:, None]
     penalty = float(np.log(costs.shape[1] + 1.0))

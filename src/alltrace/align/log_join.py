@@ -206,7 +206,10 @@ def _doubt(found: CallMatch, how: str) -> str | None:
     if found.share < LEAST_SHARE:
         return f"only {100 * found.share:.0f} % of the operations within it have a call in it"
     if how == "rank" and not found.timed:
-        return "it is from another process than the report, and its lines have no times to show whether it is from this run"
+        return (
+            "it is from another process than the report, and its lines have no times to show whether it is from"
+            " this run"
+        )
     if found.chance > _PURE_CHANCE and not found.timed and how != "process":
         return "its operations are all alike, so any log would fit"
     return None

@@ -394,13 +394,13 @@ def _notes(
     if tested:
         operations = counted(tested, "MPI operation was", "MPI operations were")
         notes.append(
-            f"{operations} completed by calls that test, such as MPI_Test; profilers record only the last of these, so how long "
-            "ranks waited there is not known"
+            f"{operations} completed by calls that test, such as MPI_Test; profilers record only the last of these, so"
+            " how long ranks waited there is not known"
         )
     if inferred:
         notes.append(
-            f"{counted(inferred, 'communicator is', 'communicators are')} inferred from times, because the reports do not name "
-            f"{'it' if inferred == 1 else 'them'}; groups that work in lockstep can be mistaken for one"
+            f"{counted(inferred, 'communicator is', 'communicators are')} inferred from times, because the reports do"
+            f" not name {'it' if inferred == 1 else 'them'}; groups that work in lockstep can be mistaken for one"
         )
     if withheld:
         notes.append(
@@ -414,7 +414,8 @@ def _notes(
     without = [r for r, share in alone.items() if share > _MANY_UNMATCHED]
     if without:
         notes.append(
-            f"{ranks_named(without)}: more than {100 * _MANY_UNMATCHED:.0f} % of the communication found no match on other ranks; "
-            "possible causes are reports of another run, missing ranks, dropped events or a clock that was set"
+            f"{ranks_named(without)}: more than {100 * _MANY_UNMATCHED:.0f} % of the communication found no match on"
+            " other ranks; possible causes are reports of another run, missing ranks, dropped events or a clock that"
+            " was set"
         )
     return tuple(notes)

@@ -167,8 +167,8 @@ def _awaited_by_sends(sends: _Sends, until: Int64, wait_start: Int64, start: Int
 
     A library holds small messages for the receiver, and the sender goes on; with a larger one the sender waits. Where
     the limit is shows by the largest message whose sender left before the receive began, and by the least of larger
-    ones with which a sender was kept when its call had nothing else to wait for. Within a host the limit is another than
-    over a network. `until` has until when each member's call waits at least, which sends do not add to.
+    ones with which a sender was kept when its call had nothing else to wait for. Within a host the limit is another
+    than over a network. `until` has until when each member's call waits at least, which sends do not add to.
     """
     begun, left, error = start[sends.receive], end[sends.row], np.maximum(sends.error_ns, 0)
     early, late = left + error < begun, wait_start[sends.row] + error < begun

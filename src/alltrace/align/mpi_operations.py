@@ -57,9 +57,9 @@ class _Call(NamedTuple):
 def mpi_operations(rank: Rank) -> dict[str, Any]:
     """The operations as columns of `collectives`, with names as text; empty without any.
 
-    Of an operation that was not completed in the recording `api_end` is null, and of one whose set-up is not in it, such
-    as that of a persistent collective, all but its start; a message that is never waited for ends with its own call on
-    the side of the sender.
+    Of an operation that was not completed in the recording `api_end` is null, and of one whose set-up is not in it,
+    such as that of a persistent collective, all but its start; a message that is never waited for ends with its own
+    call on the side of the sender.
     """
     if not rank.has("mpi"):
         return {}

@@ -86,8 +86,8 @@ def fitted_clocks(
         before = clocks[member]
         scale, certainty, ends = before.scale_ns, before.certainty, timelines.of(member).end
         if error is not None:
-            # a fit to operations that were matched whole periods off is as good as one to the right ones, but where all are of one
-            # host its clock tells periods
+            # a fit to operations that were matched whole periods off is as good as one to the right ones, but where all
+            # are of one host its clock tells periods
             scale = float(error)
             if len(ends) > 1 and of_one_clock.get(rank, math.inf) <= np.diff(ends).mean() / 2:
                 certainty = 1.0

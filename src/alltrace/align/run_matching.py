@@ -2,8 +2,8 @@
 
 Members of a communicator leave its operations together, in one order. So the ends of a rank, less the median end of all
 members, are constant but for a drift. Where all ranks of a host step, the host's clock was set, which the fit of the
-clocks considers (`alltrace.align.clock_jumps`); a single file that steps was recorded wrongly, or its times have another
-unit. Such a rank is neither matched nor compared.
+clocks considers (`alltrace.align.clock_jumps`); a single file that steps was recorded wrongly, or its times have
+another unit. Such a rank is neither matched nor compared.
 """
 
 from __future__ import annotations

@@ -27,7 +27,8 @@ CHECKPOINT = re.compile(r"checkpoint|save[ _-]?(?:model|state)|state[ _-]?dict",
 _OF_FRAMEWORKS = tuple(
     re.compile(pattern)
     for pattern in (
-        # torch.profiler.profile.step (torch/profiler/profiler.py): PyTorch, torchtitan, Hugging Face Trainer and Accelerate, NeMo
+        # torch.profiler.profile.step (torch/profiler/profiler.py): PyTorch, torchtitan, Hugging Face Trainer and
+        # Accelerate, NeMo
         r"(?P<family>ProfilerStep)#(?P<number>\d+)",
         # TraceMe with a step number (tsl/profiler/lib/traceme_encode.h): jax.profiler.StepTraceAnnotation,
         # tf.profiler.experimental.Trace, and Keras' Model.fit through the latter
@@ -47,12 +48,13 @@ _SERVERS = tuple(
         # TensorRT-LLM (tensorrt_llm/_torch/pyexecutor/py_executor.py): the requests of each phase
         r"(?P<family>\[Executor\] _forward_step)(?: (?P<number>\d+))?: "
         r"(?:(?P<context>\d+) ctx reqs, (?P<generation>\d+) gen reqs|.*)",
-        # vLLM (vllm/v1/worker/gpu_worker.py, annotate_profile): requests, and in brackets tokens of context and generation, in
-        # later versions sums of query and key-value lengths (`sq`, `sk`)
+        # vLLM (vllm/v1/worker/gpu_worker.py, annotate_profile): requests, and in brackets tokens of context and
+        # generation, in later versions sums of query and key-value lengths (`sq`, `sk`)
         r"(?P<family>execute)_(?:\d+_)?context_(?P<context>\d+)(?:\((?P<context_sizes>[^()]*)\))?"
         r"_generation_(?P<generation>\d+)(?:\((?P<generation_sizes>[^()]*)\))?",
         r"(?P<family>execute)_(?:\d+_)?new_(?P<context>\d+)_cached_(?P<generation>\d+)",
-        # SGLang (sglang/srt/model_executor/model_runner.py, _build_step_span_name): mode, batch and, of an extension, its tokens
+        # SGLang (sglang/srt/model_executor/model_runner.py, _build_step_span_name): mode, batch and, of an extension,
+        # its tokens
         r"(?P<family>step)\[(?P<mode>\w*+)(?P<rest>[^\]]*)\]",
         # ATOM (ROCm/ATOM, run_model): phase, batch and tokens
         r"(?P<family>)(?P<mode>prefill|decode)\[(?P<rest>bs=[^\]]*)\]",
@@ -78,7 +80,8 @@ _REPEATED = re.compile(rf"(?P<family>(?:.*[^a-z])?{_KIND}[ _-]?{_WORD})", re.IGN
 """Without a number: `step`, `train_step`, DeepSpeed's `PipelineEngine.train_batch`, Lightning's `X.training_step`."""
 
 _PART = re.compile(
-    rf"(?:micro|accum\w*|ga|sub|forward|backward|fwd|bwd|data\w*|load\w*|prefetch\w*|sched\w*|lr|optim\w*)[ _.-]*{_WORD}|\[DALI\]"
+    r"(?:micro|accum\w*|ga|sub|forward|backward|fwd|bwd|data\w*|load\w*|prefetch\w*|sched\w*|lr|optim\w*)["
+    rf" _.-]*{_WORD}|\[DALI\]"
     r"|DeepSpeedEngine\.(?:forward|backward)",
     re.IGNORECASE,
 )

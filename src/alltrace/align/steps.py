@@ -214,8 +214,8 @@ def _outermost(rows: Int64, starts: Int64, ends: Int64, threads: Int64) -> Int64
 def _last_works(optimizers: Sequence[_Family], work: _DeviceWork) -> Int64 | None:
     """When the optimizers' work of each step is done; None if it is not known.
 
-    A host that waits in one step and runs ahead in the next has unequal times, and the same launches, between them. Of nested
-    optimizers, such as DeepSpeed's over PyTorch's, the one that works least often has the steps.
+    A host that waits in one step and runs ahead in the next has unequal times, and the same launches, between them. Of
+    nested optimizers, such as DeepSpeed's over PyTorch's, the one that works least often has the steps.
     """
     best: tuple[int, int, Int64] | None = None
     for family in optimizers:
@@ -402,7 +402,8 @@ class _DeviceWork:
         result = np.full((len(starts), 2), _NONE)
         some = np.flatnonzero(last > first)
         if len(some):
-            # from each first to its last, and from there to the next first, which is left out; the end needs no further part
+            # from each first to its last, and from there to the next first, which is left out; the end needs no further
+            # part
             cuts = np.stack((first[some], last[some]), axis=1).reshape(-1)
             for column, (least, values, empty) in enumerate(
                 ((np.minimum, self._start, np.iinfo(np.int64).max), (np.maximum, self._end, _NONE))
@@ -523,7 +524,8 @@ def _kinds(found: Sequence[RankSteps], numbers: dict[int, Int64]) -> dict[int, s
         kinds.update(dict.fromkeys(saved, "step"))
     plain = np.array([s not in saved for s in steps])
     for place, step in enumerate(steps[: len(steps) // 2]):
-        # hosts that are late in later steps make these as long; what the kernels of a cold device take shows it all the same
+        # hosts that are late in later steps make these as long; what the kernels of a cold device take shows it all the
+        # same
         if not _stands_out(taken, plain, place) and not (works[place] and _stands_out(works, plain, place)):
             break
         kinds[step] = "warm-up"

@@ -1,7 +1,7 @@
 """What is done with a rank's reports once they are written: its part of a run, copies elsewhere, and a verdict at the job's end.
 
-Each rank does its own share, on its own node, by commands that a user could type: `alltrace import REPORT --part -o RUN` and
-`alltrace capture upload REPORT URL`. The last rank, or the first one that has waited for it, finishes the run.
+Each rank does its own share, on its own node, by commands that a user could type: `alltrace import REPORT --part -o
+RUN` and `alltrace capture upload REPORT URL`. The last rank, or the first one that has waited for it, finishes the run.
 """
 
 from __future__ import annotations
@@ -125,9 +125,9 @@ class JobFolder:
         return {int(n[len(kind) :]) for n in names if n.startswith(kind) and n[len(kind) :].isdecimal()}
 
 
-# A writing rank holds one of N files. A dead holder blocks no other rank: its file is taken over, at once if its process is
-# visibly gone, and elsewhere when it has not been touched for two minutes. In a rare race two take over one file, and one more
-# writes than should.
+# A writing rank holds one of N files. A dead holder blocks no other rank: its file is taken over, at once if its
+# process is visibly gone, and elsewhere when it has not been touched for two minutes. In a rare race two take over one
+# file, and one more writes than should.
 _STALE_S = 120.0
 TOUCHED_EVERY_S = 10.0
 

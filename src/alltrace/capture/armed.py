@@ -44,7 +44,8 @@ def parse_rule(text: str) -> Rule:
     match = _RULE.fullmatch(text)
     if match is None:
         raise UsageError(
-            f"--when is {text!r}; expected a rule such as 'step_time > 1.3 * median', 'step_time > 2 s' or 'step_time > 150 ms'"
+            f"--when is {text!r}; expected a rule such as 'step_time > 1.3 * median', 'step_time > 2 s' or 'step_time >"
+            " 150 ms'"
         )
     value, unit = float(match[1]), match[2]
     return Rule(value / 1000 if unit == "ms" else value, unit.startswith("*"))

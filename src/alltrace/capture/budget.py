@@ -1,8 +1,8 @@
 """What a first profile of a job costs: which ranks, what they slow down, how large reports get, what to type.
 
-The costs of an event were measured by a program of Python on two shared cores (nsys 2023.4.4, PyTorch 2.13 for CPUs, medians of
-three): see `docs/guides/first-profile-512.md`. Events of CUDA were not, for lack of a GPU: one is taken to be as large as a call of
-the operating system, the largest that was measured.
+The costs of an event were measured by a program of Python on two shared cores (nsys 2023.4.4, PyTorch 2.13 for CPUs,
+medians of three): see `docs/guides/first-profile-512.md`. Events of CUDA were not, for lack of a GPU: one is taken to
+be as large as a call of the operating system, the largest that was measured.
 """
 
 from __future__ import annotations
@@ -97,10 +97,13 @@ def _slow_down(job: Job) -> str:
     if job.profiler == "torch":
         us = COSTS["torch operator"].us * _OPERATORS_PER_LAUNCH
         share = us * job.launches_per_s / 1e6
-        return f"about {us:g} us of CPU for each launch, {100 * share:.0f} % of a thread; hidden while the GPU lags behind the host"
+        return (
+            f"about {us:g} us of CPU for each launch, {100 * share:.0f} % of a thread; hidden while the GPU lags behind"
+            " the host"
+        )
     return (
-        f"{COSTS['nsys range'].us:g} us of CPU for each range, {COSTS['nsys os call'].us:g} us for each system call with "
-        "--trace osrt; compare a step before the window with one in it"
+        f"{COSTS['nsys range'].us:g} us of CPU for each range, {COSTS['nsys os call'].us:g} us for each system call"
+        " with --trace osrt; compare a step before the window with one in it"
     )
 
 

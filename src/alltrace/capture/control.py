@@ -1,15 +1,16 @@
 """The files that request a window of steps from an armed job, in the folder `.armed/JOB` next to its reports.
 
-    request.json    `capture now` writes it: {"id": 1, "steps": 10, "ranks": [[0, 7]] or null, "lead_s": 3}
-    window.json     the first rank answers: {"id": 1, "first": 1203, "end": 1213, "ranks": null}
-    armed.7         the wrapper of rank 7, which sees this folder: how many ranks are armed, 0 if unknown
-    heard.7         rank 7 has received a window that requests an answer ("answer": true), at that step: {"id": 1, "at": 1190}
+    request.json    `capture now` writes it: {"id": 1, "steps": 10, "ranks": [[0, 7]] or null, "lead_s": 3} window.json
+    the first rank answers: {"id": 1, "first": 1203, "end": 1213, "ranks": null} armed.7         the wrapper of rank 7,
+    which sees this folder: how many ranks are armed, 0 if unknown heard.7         rank 7 has received a window that
+    requests an answer ("answer": true), at that step: {"id": 1, "at": 1190}
 
 If nodes share no folder, each has its own, with only some of the ranks in it: `capture now --at` then writes the same
-window.json on each node. A signal could not do that: it cannot carry a step number, and ranks would receive it at different steps.
+window.json on each node. A signal could not do that: it cannot carry a step number, and ranks would receive it at
+different steps.
 
-The first two are there before the program starts, and written in place: opening a file again shows what another node has written,
-on a shared file system, sooner than looking for a new one does.
+The first two are there before the program starts, and written in place: opening a file again shows what another node
+has written, on a shared file system, sooner than looking for a new one does.
 """
 
 from __future__ import annotations

@@ -50,7 +50,8 @@ def run_rank(
         variables.update(ray_variables(request, program, environment))
         if RAY_JOB in variables and request.then.imports:
             raise UsageError(
-                "--then import does not work with Ray actors, which do not end together; run `alltrace import` on their reports"
+                "--then import does not work with Ray actors, which do not end together; run `alltrace import` on their"
+                " reports"
             )
     if request.profiler == "ncu":
         variables = {**patience(), **variables}

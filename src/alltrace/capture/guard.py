@@ -1,8 +1,8 @@
 """Two processes that look after each other: the one that the launcher knows, and the one that runs the profiler.
 
-A launcher that aborts a job kills the processes that it has started, and at once. The profiler and the program would run on
-without anybody, or a report would be cut in the middle. So the process that the launcher knows, here the *guard*, only passes
-signals on. It has a child in a separate process group, here the *supervisor*, which does the rest:
+A launcher that aborts a job kills the processes that it has started, and at once. The profiler and the program would
+run on without anybody, or a report would be cut in the middle. So the process that the launcher knows, here the
+*guard*, only passes signals on. It has a child in a separate process group, here the *supervisor*, which does the rest:
 
 * The guard is killed: the supervisor reads the end of the pipe, ends the program, and waits for the report.
 * The supervisor is killed: the guard becomes the parent of its children, and kills them.
@@ -96,7 +96,8 @@ def guarded(work: Callable[[Guard], int | None]) -> int | None:
 def _supervise(work: Callable[[Guard], int | None], guard: Guard, reply: int) -> NoReturn:
     code, text = EXIT_DEFECT, ""
     try:
-        # what a launcher sends to the guard's group would end the profiler; a terminal is read by its foreground group alone
+        # what a launcher sends to the guard's group would end the profiler; a terminal is read by its foreground group
+        # alone
         if not os.isatty(0):
             os.setpgid(0, 0)
         done = work(guard)

@@ -34,7 +34,10 @@ def find_identity(environment: Mapping[str, str], host: str) -> Identity:
     restart = _restart(environment)
     job = _job(environment, restart)
     if not present:
-        note = "no launcher variables are set, so this process is rank 0 of 1; start it under srun, mpiexec, torchrun, jsrun or flux"
+        note = (
+            "no launcher variables are set, so this process is rank 0 of 1; start it under srun, mpiexec, torchrun,"
+            " jsrun or flux"
+        )
         return Identity(None, 0, 0, 1, 1, 0, job, host, (note,), restart)
     won = present[0]
     notes = [

@@ -34,7 +34,8 @@ class _Nothing:
 
     __slots__ = ()
 
-    # callables in C: functions would cost half a microsecond; the second one takes any arguments and returns a false value
+    # callables in C: functions would cost half a microsecond; the second one takes any arguments and returns a false
+    # value
     __enter__: Callable[..., object] = tuple
     __exit__: Callable[..., object] = "".format
 
@@ -76,8 +77,8 @@ makers: list[Callable[[str], Any]] = []
 def annotate(name: str) -> _Range | _Nothing:
     """A range called `name` around a `with` block or, as a decorator, around each call of a function.
 
-    It is an NVTX range under nsys and ncu, and a `record_function` under `torch_profile`. A decorator that is applied where the
-    process is not profiled leaves the function as it is; `trace_func` looks at each call.
+    It is an NVTX range under nsys and ncu, and a `record_function` under `torch_profile`. A decorator that is applied
+    where the process is not profiled leaves the function as it is; `trace_func` looks at each call.
     """
     return _Range(name) if makers else _NOTHING
 
@@ -124,7 +125,10 @@ def note_rank() -> None:
         and os.environ.get("RANK", "").isdecimal()
         and size.isdecimal()
     ):
-        with suppress(OSError), open(os.path.join(folder, RANK_FILE), "w", encoding="ascii") as file:  # noqa: PTH118, PTH123
+        with (
+            suppress(OSError),
+            open(os.path.join(folder, RANK_FILE), "w", encoding="ascii") as file,  # noqa: PTH118, PTH123
+        ):
             file.write(f"{os.environ['RANK']} {size}\n")
 
 
@@ -194,9 +198,9 @@ def torch_profile(
 ) -> Profile:
     """A `torch.profiler.profile` that writes one trace per rank and cycle; call its `step()` after each step.
 
-    The files are called `{job}_rank{rank}-of-{world size}_cycle{n}.pt.trace.json.gz`. Without `folder` it records only if
-    `capture exec --profiler torch` runs the program, and does nothing otherwise. `--steps` takes precedence over the arguments
-    here.
+    The files are called `{job}_rank{rank}-of-{world size}_cycle{n}.pt.trace.json.gz`. Without `folder` it records only
+    if `capture exec --profiler torch` runs the program, and does nothing otherwise. `--steps` takes precedence over the
+    arguments here.
 
     `folder`: where the traces go, made if it is missing; None for what `capture exec` says. `wait`: steps of a cycle
     that are passed over; 1 by default. `warmup`: steps of a cycle that are recorded and thrown away; 1 by default.
@@ -230,7 +234,8 @@ def _torch_profiler(
     """
     if profiled():
         raise UsageError(
-            "torch_profile cannot run under nsys or ncu: both need CUPTI; use one of them, or `alltrace.instrument.steps`"
+            "torch_profile cannot run under nsys or ncu: both need CUPTI; use one of them, or"
+            " `alltrace.instrument.steps`"
         )
     try:
         from torch import profiler

@@ -22,7 +22,8 @@ def begin_history() -> bool:
     torch: Any = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_available():
         sys.stderr.write(
-            "alltrace: --memory-snapshot needs PyTorch with a GPU, which this process does not have; no snapshot is written\n"
+            "alltrace: --memory-snapshot needs PyTorch with a GPU, which this process does not have; no snapshot is"
+            " written\n"
         )
         return False
     torch.cuda.memory._record_memory_history(max_entries=_MOST_ENTRIES)  # noqa: SLF001  so PyTorch's documentation calls it

@@ -1,7 +1,8 @@
 """The log of NCCL of a profiled rank: requested with variables, and cut to the windows of steps after the program has ended.
 
-NCCL reads its variables when it starts, so it writes its whole log. What grows with the steps are records of calls: outside the
-windows they are dropped. What describes communicators, of the topology and of trouble stays, whenever it was written.
+NCCL reads its variables when it starts, so it writes its whole log. What grows with the steps are records of calls:
+outside the windows they are dropped. What describes communicators, of the topology and of trouble stays, whenever it
+was written.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A shell around the program that reports the program's process and how it ended.
 
-nsys runs the program as a grandchild, and its exit code is not always the program's: it is 3 when the program was killed, and 0
-when the profiler's agent was, while the program runs on.
+nsys runs the program as a grandchild, and its exit code is not always the program's: it is 3 when the program was
+killed, and 0 when the profiler's agent was, while the program runs on.
 """
 
 from __future__ import annotations
@@ -19,8 +19,12 @@ _UNBLOCK = (
     "import os, signal, sys; signal.pthread_sigmask(signal.SIG_SETMASK, [int(n) for n in sys.argv[1].split()]); "
     "os.execvp(sys.argv[2], sys.argv[2:])"
 )
-# the program prints where the wrapper does; a profiler may have closed the descriptors, and then the wrapper's are opened
-_RESTORED = "if {{ true >&{0}; }} 2>/dev/null; then exec >&{0} 2>&{1} {0}>&- {1}>&-; else exec >>/proc/{2}/fd/{0} 2>>/proc/{2}/fd/{1}; fi; "
+# the program prints where the wrapper does; a profiler may have closed the descriptors, and then the wrapper's are
+# opened
+_RESTORED = (
+    "if {{ true >&{0}; }} 2>/dev/null; then exec >&{0} 2>&{1} {0}>&- {1}>&-; else exec >>/proc/{2}/fd/{0}"
+    " 2>>/proc/{2}/fd/{1}; fi; "
+)
 _POLL_S = 0.01
 _SETTLES_S = 0.5
 REVOKED = "shell"

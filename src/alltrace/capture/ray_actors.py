@@ -1,8 +1,9 @@
 """Actors of Ray: what a worker process that the wrapper is put around (`runtime_env`, `py_executable`) is in its job.
 
-Ray starts workers one by one, each with the variables of its own `runtime_env`, and starts an actor that died again. So the job is
-Ray's session and its driver's number, an actor's rank is `RANK` of its variables if they have it, and a process with a rank that
-another process had before is its restart: each process claims its name by a file in the folder of reports.
+Ray starts workers one by one, each with the variables of its own `runtime_env`, and starts an actor that died again. So
+the job is Ray's session and its driver's number, an actor's rank is `RANK` of its variables if they have it, and a
+process with a rank that another process had before is its restart: each process claims its name by a file in the folder
+of reports.
 """
 
 from __future__ import annotations

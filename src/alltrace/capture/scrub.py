@@ -1,11 +1,11 @@
 """Removes environments, command lines, program output and other processes from an export before it is shared.
 
 nsys keeps them in these places: the row `DeviceEnvironment` of `TARGET_INFO_SYSTEM_ENV`; the rows `PROCESS_n:COMMAND`,
-`ARGUMENT_n`, `WORKING_DIR` and `ENVIRONMENT_VARIABLE` of `META_DATA_CAPTURE`; the strings that `ProcessStreams` and, from 2024 on,
-`ANALYSIS_FILE` refer to: the output of every process, and nsys' own configuration; and strings that no table refers to: the
-environment of each process of the host that it could read, of any user, as assignments with a zero byte between them; and
-`PROCESSES` and `ThreadNames`, with the names of all processes of the host. No string stays that no table refers to. Of the payloads
-of NVTX events, those of NCCL stay (`scrub_payloads`).
+`ARGUMENT_n`, `WORKING_DIR` and `ENVIRONMENT_VARIABLE` of `META_DATA_CAPTURE`; the strings that `ProcessStreams` and,
+from 2024 on, `ANALYSIS_FILE` refer to: the output of every process, and nsys' own configuration; and strings that no
+table refers to: the environment of each process of the host that it could read, of any user, as assignments with a zero
+byte between them; and `PROCESSES` and `ThreadNames`, with the names of all processes of the host. No string stays that
+no table refers to. Of the payloads of NVTX events, those of NCCL stay (`scrub_payloads`).
 """
 
 from __future__ import annotations
@@ -251,8 +251,8 @@ def _drop_texts(database: sqlite3.Connection, tables: set[str]) -> int:
         return 0
     text = _text_of_event(database, tables)
     chosen = f"eventType IN ({', '.join(map(str, _NVTX_TEXTS))})"
-    chosen += (
-        f" AND NOT coalesce({_of_nccl(database, tables)}, FALSE)"  # collectives are known by what NCCL calls its ranges
+    chosen += (  # collectives are known by what NCCL calls its ranges
+        f" AND NOT coalesce({_of_nccl(database, tables)}, FALSE)"
     )
     distinct = [
         value for (value,) in database.execute(f"SELECT DISTINCT {text} FROM NVTX_EVENTS WHERE {chosen}") if value

@@ -33,7 +33,8 @@ class Selection(NamedTuple):
         self._check_world(who)
         if self.most is not None and who.local_rank is None:
             raise UsageError(
-                f"--per-node and --ranks {FIRST_LOCAL} need the local rank, which {who.launcher} does not set; use --ranks 0,8"
+                f"--per-node and --ranks {FIRST_LOCAL} need the local rank, which {who.launcher} does not set; use"
+                " --ranks 0,8"
             )
         return self.takes(who.rank, who.local_rank or 0)
 
@@ -142,8 +143,8 @@ def expand(
         if variable is not None:
             if not environment.get(variable):
                 raise UsageError(
-                    f"{option} {template!r} uses %q{{{variable}}}, and {variable} is not set for rank {who.rank}; export it, or "
-                    "use {job}, {rank} or {host}"
+                    f"{option} {template!r} uses %q{{{variable}}}, and {variable} is not set for rank {who.rank};"
+                    " export it, or use {job}, {rank} or {host}"
                 )
             return _ILLEGAL.sub("-", environment[variable])
         if field is not None:

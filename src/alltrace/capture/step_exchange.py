@@ -1,7 +1,8 @@
 """Carries what each rank measured to the first rank, by a store, in a thread of its own.
 
-There is no collective: a rank writes some hundred bytes under its own key and counts itself, and the first rank reads all rows when
-all are counted. Nothing in the training's thread waits for it, so an exchange that hangs hangs nothing else.
+There is no collective: a rank writes some hundred bytes under its own key and counts itself, and the first rank reads
+all rows when all are counted. Nothing in the training's thread waits for it, so an exchange that hangs hangs nothing
+else.
 """
 
 from __future__ import annotations
@@ -110,8 +111,8 @@ class Exchange:
 
     def _exchanged(self, store: Store, mine: RankTimes) -> str:
         """Send a row, and read all on the first rank; returns why that failed, or an empty text."""
-        part = (
-            f"{self._prefix}/{mine.exchange % 2}"  # a rank that is ahead must not write over what is still to be read
+        part = (  # a rank that is ahead must not write over what is still to be read
+            f"{self._prefix}/{mine.exchange % 2}"
         )
         store.set(f"{part}/{self._rank}", mine.packed())
         counter = f"{self._prefix}/count/{mine.exchange}"

@@ -1,8 +1,8 @@
 """Writes the always-on record of a rank's steps; `alltrace.trace.step_records` says what is in it.
 
-The page of what the rank does now is memory that the system writes to local disk: it outlives the process, and a write to it costs
-what a write to memory does. A thread copies it, with the steps since the last time, to the file of the host, at most every 5 s. It
-does so as well where no step ends, so the file shows which process no longer runs.
+The page of what the rank does now is memory that the system writes to local disk: it outlives the process, and a write
+to it costs what a write to memory does. A thread copies it, with the steps since the last time, to the file of the
+host, at most every 5 s. It does so as well where no step ends, so the file shows which process no longer runs.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ class StepRecord:
             self._file, self._at = _region(folder, f"{job}_on_{who.host}", who)
         except OSError as error:
             raise UsageError(
-                f"the record of steps cannot be written: {error.filename or folder}: {error.strerror}; give another record="
+                f"the record of steps cannot be written: {error.filename or folder}: {error.strerror}; give another"
+                " record="
             ) from error
         times.write_to(self._page)
         self._ended = threading.Event()
@@ -108,4 +109,7 @@ def _region(folder: str, name: str, who: Identity) -> tuple[int, int]:
             return number, local * REGION_BYTES
         except OSError:
             os.close(number)
-    return os.open(os.path.join(folder, f"{name}_rank{who.rank}{SUFFIX}"), os.O_RDWR | os.O_CREAT, 0o644), 0  # noqa: PTH118
+    return (
+        os.open(os.path.join(folder, f"{name}_rank{who.rank}{SUFFIX}"), os.O_RDWR | os.O_CREAT, 0o644),  # noqa: PTH118
+        0,
+    )

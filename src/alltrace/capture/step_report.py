@@ -1,8 +1,9 @@
 """The verdict inside the training: which rank is slow, in which phase, since when and how sure that is.
 
 Ranks that wait for each other all take as long as the slowest, so whole steps show nothing. A rank's own work does: the
-time of its steps without the phases in which it waits. Each rank keeps the phases of its last steps. Every N steps it sends a few
-numbers of them to the first rank, which prints what they say. With `record`, every step is written down as well.
+time of its steps without the phases in which it waits. Each rank keeps the phases of its last steps. Every N steps it
+sends a few numbers of them to the first rank, which prints what they say. With `record`, every step is written down as
+well.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ _MOST_OPEN = 64
 """Steps with events that have not come; of more, the oldest are lost."""
 
 
-# A launch returns before the work is done, so moments are events on the current stream. They are read when they have come, at the
-# end of a later step, and nothing waits for them.
+# A launch returns before the work is done, so moments are events on the current stream. They are read when they have
+# come, at the end of a later step, and nothing waits for them.
 class DeviceSteps:
     """The steps of `times` by events, which `make` creates; the first begins now, with a number."""
 
@@ -102,19 +103,20 @@ _DATA, _FORWARD, _BACKWARD, _OPTIMIZER = "data", "forward", "backward", "optimiz
 class step_report:  # noqa: N801  used as `with step_report(every=50) as report`
     """Keeps the times of a training's steps and phases, and periodically prints which rank is slow, in which phase, since when.
 
-    Call `step` after each step, and put `phase(NAME)` around its parts, or have `data` and `phases` do it. A phase called as one of
-    `waits` is one in which the rank waits for others, such as a collective or the transfer of a loss; its time does not count as
-    the rank's own. A phase within another one interrupts it, and what is in none is `other`, so the phases of a step add up to it.
-    Nothing is printed but by the first rank, and nothing here waits for other ranks or for the GPU.
+    Call `step` after each step, and put `phase(NAME)` around its parts, or have `data` and `phases` do it. A phase
+    called as one of `waits` is one in which the rank waits for others, such as a collective or the transfer of a loss;
+    its time does not count as the rank's own. A phase within another one interrupts it, and what is in none is `other`,
+    so the phases of a step add up to it. Nothing is printed but by the first rank, and nothing here waits for other
+    ranks or for the GPU.
 
     `every`: after how many steps the ranks compare their times. `waits`: the names of phases in which a rank waits for
     others. `at`: the number of the step that comes first in this process. `capture`: in a job that `alltrace capture
-    arm` has started: after how many verdicts with a slow rank steps are recorded, at most; 0 for never. `store`: carries the
-    numbers of ranks, with the methods of `torch.distributed.TCPStore`; None for a connection of our own to the job's, by
-    MASTER_ADDR and MASTER_PORT. `record`: a folder that all hosts may share, in which every step is written down; None for what
-    the variable ALLTRACE_RECORD names, else none. `rank`, `world`: this rank, and how many there are; None for what
-    `torch.distributed` or the launcher says. `say`: gets each line; None for standard error. Raises
-    `UsageError`: `every` is too small for a result, or the record cannot be written.
+    arm` has started: after how many verdicts with a slow rank steps are recorded, at most; 0 for never. `store`:
+    carries the numbers of ranks, with the methods of `torch.distributed.TCPStore`; None for a connection of our own to
+    the job's, by MASTER_ADDR and MASTER_PORT. `record`: a folder that all hosts may share, in which every step is
+    written down; None for what the variable ALLTRACE_RECORD names, else none. `rank`, `world`: this rank, and how many
+    there are; None for what `torch.distributed` or the launcher says. `say`: gets each line; None for standard error.
+    Raises `UsageError`: `every` is too small for a result, or the record cannot be written.
     """
 
     __slots__ = (
@@ -191,7 +193,8 @@ class step_report:  # noqa: N801  used as `with step_report(every=50) as report`
             raise UsageError(f"step_report itself measures {name!r}; give the phase another name")
         if len(self._names) == TIMED_PHASES:
             raise UsageError(
-                f"step_report has {TIMED_PHASES} phases already; {name!r} is one too many, so is it a name anew each step?"
+                f"step_report has {TIMED_PHASES} phases already; {name!r} is one too many, so is it a name anew each"
+                " step?"
             )
         self._names.append(name)
         place = self._places[name] = Phase(self._times, len(self._names))
@@ -221,9 +224,9 @@ class step_report:  # noqa: N801  used as `with step_report(every=50) as report`
     def phases(self, model: Any, optimizer: Any = None) -> Self:
         """Measure the phases `forward`, `backward` and `optimizer` of a training by PyTorch, by hooks that go at the end.
 
-        `forward` lasts until the gradient of the model's output is known. `backward` lasts until the optimiser's step begins, or
-        the next batch or step does. Where there are several ranks, `backward` counts as a wait, because DDP and FSDP
-        wait for other ranks in it. `model`: a module. `optimizer`: an optimiser, or None. Returns the report.
+        `forward` lasts until the gradient of the model's output is known. `backward` lasts until the optimiser's step
+        begins, or the next batch or step does. Where there are several ranks, `backward` counts as a wait, because DDP
+        and FSDP wait for other ranks in it. `model`: a module. `optimizer`: an optimiser, or None. Returns the report.
         """
         forward, backward, update = (self.phase(name) for name in (_FORWARD, _BACKWARD, _OPTIMIZER))
         if (self._who.world_size or 1) > 1:

@@ -176,7 +176,8 @@ def describe(
         )
     elif not verdict.slow:
         parts.append(
-            f"no rank of {len(rows)} is slow, and less than {100 * verdict.least_share:.1f} % of a step more would not be seen"
+            f"no rank of {len(rows)} is slow, and less than {100 * verdict.least_share:.1f} % of a step more would not"
+            " be seen"
         )
     place = max(
         range(len(rows)), key=lambda rank: sum(t for n, t in enumerate(rows[rank].slowest_s) if phases[n] not in waits)

@@ -22,11 +22,11 @@ class steps:  # noqa: N801  used as `with steps(70, 75) as window`
     """The steps of a training, and a window of them that is recorded on every profiled rank.
 
     Each step that can be recorded is in a range `step N`. A range at the start of the window states how long the steps
-    before it took, so that the trace shows what the profiler costs. The steps `first` to `end - 1` are recorded: the device is
-    synchronised and cudaProfilerStart called before the first, and the device is synchronised and cudaProfilerStop called after the
-    last, or when the block ends before. Under `capture exec --profiler torch` PyTorch records them, unless the script has
-    a `torch_profile`. Steps are counted over the whole training: give `at` when it is resumed. A range `steps` in the NVTX domain
-    `alltrace` encloses the window.
+    before it took, so that the trace shows what the profiler costs. The steps `first` to `end - 1` are recorded: the
+    device is synchronised and cudaProfilerStart called before the first, and the device is synchronised and
+    cudaProfilerStop called after the last, or when the block ends before. Under `capture exec --profiler torch` PyTorch
+    records them, unless the script has a `torch_profile`. Steps are counted over the whole training: give `at` when it
+    is resumed. A range `steps` in the NVTX domain `alltrace` encloses the window.
 
     `first`: the first step that is recorded; None for what `capture exec --steps` says. `end`: the step after the last
     one that is recorded; None for what `capture exec --steps` says. `at`: the number of the step that comes first in

@@ -1,7 +1,7 @@
 """How long steps took before the window of a capture, by the host's clock: what captured steps are compared with.
 
-A launch returns before the work is done, so the host can be ahead of the device by some steps, and single steps are not reliable.
-So the steps are measured in groups, and the median of the groups' means is the time of a step.
+A launch returns before the work is done, so the host can be ahead of the device by some steps, and single steps are not
+reliable. So the steps are measured in groups, and the median of the groups' means is the time of a step.
 """
 
 from __future__ import annotations

@@ -2,17 +2,18 @@
 
 The effect of a signal to end (SIGTERM, SIGINT, SIGHUP, SIGQUIT) depends on the phase:
 
-| phase | the first one | a second one, or `end_after_s` later | the guard is gone |
-| --- | --- | --- | --- |
-| STARTING: the program is not there | the profiler ends, the program never starts | nothing more | as the first one |
-| RUNNING: the program runs | the program gets it | the program gets it, the recording ends | the program is killed after 2 s |
-| WRITING: the program has ended | the report is waited for | the report is waited for | it is waited for, 25 s at most |
+| phase | the first one | a second one, or `end_after_s` later | the guard is gone | | --- | --- | --- | --- | |
+STARTING: the program is not there | the profiler ends, the program never starts | nothing more | as the first one | |
+RUNNING: the program runs | the program gets it | the program gets it, the recording ends | the program is killed after
+2 s | | WRITING: the program has ended | the report is waited for | the report is waited for | it is waited for, 25 s at
+most |
 
-Other signals go to the program while it runs, and nowhere else. nsys ends a recording without ending the program, so its report is
-written while a program that saves its work runs on; ncu ends the program.
+Other signals go to the program while it runs, and nowhere else. nsys ends a recording without ending the program, so
+its report is written while a program that saves its work runs on; ncu ends the program.
 
-A scheduler may send a signal to every process of a job at once. An agent of nsys that gets SIGTERM or SIGUSR1 ends without a
-report, so nsys is started with them blocked, which its agent inherits; the program gets the original signal mask.
+A scheduler may send a signal to every process of a job at once. An agent of nsys that gets SIGTERM or SIGUSR1 ends
+without a report, so nsys is started with them blocked, which its agent inherits; the program gets the original signal
+mask.
 """
 
 from __future__ import annotations

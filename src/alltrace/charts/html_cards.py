@@ -68,13 +68,15 @@ def _bars(times: StepTimes | None) -> str:
         return ""
     high, width = max(*times.times_ns, 1), len(times.times_ns)
     bars = "".join(
-        f'<rect x="{at}" y="{1 - ns / high:.3f}" width="0.8" height="{ns / high:.3f}" opacity="{1 if at == times.marked else 0.4}">'
+        f'<rect x="{at}" y="{1 - ns / high:.3f}" width="0.8" height="{ns / high:.3f}"'
+        f' opacity="{1 if at == times.marked else 0.4}">'
         f"<title>step {step}: {amount(ns, 'ns', 3)}</title></rect>"
         for at, (step, ns) in enumerate(zip(times.steps, times.times_ns, strict=True))
     )
     return (
-        f'<figure><svg width="100%" height="40" viewBox="0 0 {width} 1" preserveAspectRatio="none" fill="currentColor" role="img" '
-        f'aria-label="{_safe(times.words)}">{bars}</svg><figcaption>{_safe(times.words)}</figcaption></figure>'
+        f'<figure><svg width="100%" height="40" viewBox="0 0 {width} 1" preserveAspectRatio="none" fill="currentColor"'
+        ' role="img"'
+        f' aria-label="{_safe(times.words)}">{bars}</svg><figcaption>{_safe(times.words)}</figcaption></figure>'
     )
 
 

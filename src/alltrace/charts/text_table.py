@@ -31,7 +31,8 @@ _PIECE_ROWS = 1 << 14  # rows converted to text at once
 
 class TableForm(NamedTuple):
     width: int = 0  # columns of the terminal; 0 for as wide as it takes
-    # whether times and sizes have units that suit them, and columns without a value are left out; else they are plain numbers
+    # whether times and sizes have units that suit them, and columns without a value are left out; else they are plain
+    # numbers
     units: bool = False
     whole: bool = False  # whether all columns are shown, and names are not cut
     gpus: Mapping[str, str] = MappingProxyType({})  # short names of devices, for tables with units

@@ -11,8 +11,8 @@ from alltrace.recipes.base import Column
 from alltrace.trace.amounts import amount
 from alltrace.trace.amounts import text as shortened
 
-# Classes that are drawn next to each other (`NEIGHBOURS`) also differ in lightness, for colour-blind readers and for print in grey.
-# `ui/static/palette.js` has the same for the page.
+# Classes that are drawn next to each other (`NEIGHBOURS`) also differ in lightness, for colour-blind readers and for
+# print in grey. `ui/static/palette.js` has the same for the page.
 PALETTE = {
     "compute": "#095f8c",
     "communication": "#cd6d0a",

@@ -115,8 +115,8 @@ def ask_all_and_write(arguments: Sequence[str]) -> int:
     folder.write_text("index.md", _page(replies, facts))
     skipped = sum(r.skipped is not None for r in replies)
     print(  # noqa: T201
-        f"alltrace: {counted(len(replies) - skipped, 'recipe')}, {counted(sum(len(r.files) for r in replies), 'table')} "
-        f"in {printable(args.output)}; {skipped} skipped, see index.md",
+        f"alltrace: {counted(len(replies) - skipped, 'recipe')}, {counted(sum(len(r.files) for r in replies), 'table')}"
+        f" in {printable(args.output)}; {skipped} skipped, see index.md",
         file=sys.stderr,
     )
     return EXIT_DONE
@@ -144,7 +144,10 @@ def _written(folder: Folder, reply: Reply, facts: Mapping[str, int]) -> _Done:
 
 
 def ask_several_and_write(recipes: Sequence[Question], name: str, arguments: Sequence[str]) -> int:
-    text = "Ask several recipes of one run, which is read once for all of them. Options are those that they need or filter by."
+    text = (
+        "Ask several recipes of one run, which is read once for all of them. Options are those that they need or"
+        " filter by."
+    )
     parser, output = _parser(recipes, name, text, "--format json", arguments)
     output.add_argument(
         "--format", choices=FORMATS, default="table", help="default: table; csv and parquet need a folder"

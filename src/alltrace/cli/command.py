@@ -107,7 +107,9 @@ def add_run_argument(parser: argparse.ArgumentParser) -> None:
         "run",
         nargs="+",
         metavar="RUN",
-        help="a run directory; or reports, folders of reports, patterns or URLs, which are imported into the cache first",
+        help=(
+            "a run directory; or reports, folders of reports, patterns or URLs, which are imported into the cache first"
+        ),
     )
     add_import_options(parser)
 

@@ -1,7 +1,8 @@
 """An answer as CSV: numbers and texts go from Arrow's memory into lines by a compiled loop, in several threads.
 
-CSV is as in RFC 4180, with a header line and LF line ends; null is empty, and text is quoted if necessary. A column with the
-metadata `decimals` in its Arrow field is written with that many decimals; other numbers have as many as they need.
+CSV is as in RFC 4180, with a header line and LF line ends; null is empty, and text is quoted if necessary. A column
+with the metadata `decimals` in its Arrow field is written with that many decimals; other numbers have as many as they
+need.
 """
 
 from __future__ import annotations

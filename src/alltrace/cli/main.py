@@ -45,9 +45,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         _drop_output()
         if error.errno == errno.EBADF and not error.filename:
-            print(
+            print(  # noqa: T201
                 "alltrace: standard output is closed; write the answer to a file with -o, or open it", file=sys.stderr
-            )  # noqa: T201
+            )
             return EXIT_INPUT
         what = printable(f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror or error))
         print(f"alltrace: {what}; check the disk, the permissions and the limits, then run it again", file=sys.stderr)  # noqa: T201
@@ -70,7 +70,10 @@ def _failed(error: Exception) -> int:
         return EXIT_INPUT
     import traceback
 
-    what = f"alltrace {__version__} hit an internal error ({type(error).__name__}); report it with the lines above and the command"
+    what = (
+        f"alltrace {__version__} hit an internal error ({type(error).__name__}); report it with the lines above and the"
+        " command"
+    )
     for line in (*traceback.format_exc().splitlines(), f"alltrace: {what}"):
         print(printable(line), file=sys.stderr)  # noqa: T201
     return EXIT_DEFECT
@@ -96,13 +99,16 @@ def _limit_met(error: Exception) -> str | None:
         if "permitted" in text or "denied" in text:
             return (
                 f"{text}; this file system may not allow programs (noexec, or a policy against new code); "
-                f"install alltrace elsewhere"
+                "install alltrace elsewhere"
             )
         return f"{text}; there is too little memory (`ulimit -v`) or, where there is enough, a policy against new code"
     full = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryException"
     # the last is what Python says of a library that found no memory while it was loaded
     if full or "can't start new thread" in text or "error return without exception set" in text:
-        return "memory ran out; select fewer ranks with --ranks, use fewer processes with --jobs, or raise the limit (`ulimit -v`)"
+        return (
+            "memory ran out; select fewer ranks with --ranks, use fewer processes with --jobs, or raise the limit"
+            " (`ulimit -v`)"
+        )
     return None
 
 

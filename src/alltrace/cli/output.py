@@ -1,6 +1,7 @@
 """Writes an answer: as a text table, or as JSON, CSV, Markdown or Parquet for programs.
 
-Text from a trace is shown as text and nothing else: control characters are escaped in tables, and the file formats quote.
+Text from a trace is shown as text and nothing else: control characters are escaped in tables, and the file formats
+quote.
 """
 
 from __future__ import annotations

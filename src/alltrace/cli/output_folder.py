@@ -46,7 +46,8 @@ class Folder:
             self._system, self._root = fsspec.core.url_to_fs(place)
         except (ImportError, ValueError, OSError) as error:
             raise UsageError(
-                f"-o is {printable(place)!r}, which cannot be opened ({printable(str(error))}); expected a URL that fsspec knows"
+                f"-o is {printable(place)!r}, which cannot be opened ({printable(str(error))}); expected a URL that"
+                " fsspec knows"
             ) from error
 
     def write(

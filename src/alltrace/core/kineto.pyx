@@ -14,16 +14,17 @@ from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint64_t
 from alltrace.core.fnv cimport fnv, fnv_add
 
 cpdef enum:
-    # Why `scan` stopped: the event at the position continues past the buffer; the array ended; no space left; the event is not JSON.
+    # Why `scan` stopped: the event at the position continues past the buffer; the array ended; no space left; the event
+    # is not JSON.
     MORE
     CLOSED
     FULL
     BROKEN
 
 cpdef enum:
-    # How a field's value is written: as an integer; in thousandths; as the code of a string; as the code of a value's JSON text; as
-    # three integers in three rows; as an integer, or IDENTITIES minus the code of a string that is none. INSIDE marks the object that
-    # contains the arguments.
+    # How a field's value is written: as an integer; in thousandths; as the code of a string; as the code of a value's
+    # JSON text; as three integers in three rows; as an integer, or IDENTITIES minus the code of a string that is none.
+    # INSIDE marks the object that contains the arguments.
     NUMBER
     TIME
     TEXT
@@ -222,7 +223,8 @@ cdef class EventScanner:
         whole_row: The row that the code of that text is written to.
     """
 
-    # by level, 0 or 1, and slot, masked by KEY_SLOTS - 1 because Cython does not check indices of C arrays; 0 marks a free slot
+    # by level, 0 or 1, and slot, masked by KEY_SLOTS - 1 because Cython does not check indices of C arrays; 0 marks a
+    # free slot
     cdef uint64_t[2][KEY_SLOTS] keys
     cdef int64_t[2][KEY_SLOTS] kinds
     cdef int64_t[2][KEY_SLOTS] targets

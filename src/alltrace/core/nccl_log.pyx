@@ -240,7 +240,8 @@ cdef int64_t time_ns(const uint8_t *buf, Py_ssize_t begin, Py_ssize_t end) noexc
             if n % 3 != 1 and not is_digit(buf[at + n]):  # all but the separators at 7, 10, 13 and 16
                 return INT64_MIN
         month = two_digits(buf + at + 5)
-        # days since 1970 of a calendar date, with years that begin in March; 400 years are added so that no term is negative
+        # days since 1970 of a calendar date, with years that begin in March; 400 years are added so that no term is
+        # negative
         year = two_digits(buf + at) * 100 + two_digits(buf + at + 2) + 400 - (month <= 2)
         era = year // 400
         year_of_era = year - era * 400

@@ -341,7 +341,8 @@ cdef inline int64_t value_size(int64_t serial) noexcept nogil:
     return 6 if serial == 5 else 8
 
 
-# By serial type, as branches on it are hard to predict: the size of a value, and the operations that make a number of eight bytes
+# By serial type, as branches on it are hard to predict: the size of a value, and the operations that make a number of
+# eight bytes
 cdef int8_t SIZES[0x80]
 cdef uint8_t SHIFTS[10]
 cdef int64_t MASKS[10]
@@ -356,7 +357,8 @@ cdef void fill_tables() noexcept:
     for serial in range(10):
         SHIFTS[serial] = <uint8_t>min(64 - 8 * SIZES[serial], 63)
         MASKS[serial] = -1 if SIZES[serial] > 0 else 0
-    # A column of integers accepts no floats, and only text accepts bytes: SQLite must convert, or reject, everything else
+    # A column of integers accepts no floats, and only text accepts bytes: SQLite must convert, or reject, everything
+    # else
     for kind in range(INT8, FLOAT64):
         ACCEPTED[kind] = 0x3FF & ~(1 << 7)
     ACCEPTED[FLOAT64] = 0x3FF

@@ -1,8 +1,8 @@
 """The cluster engine: the same tasks on the workers of a Dask cluster, whether one that runs or one that Slurm or PBS starts.
 
-Workers read and write the same paths as this process, so the run directory must be on a file system that all see; a task that
-reads what only one host has runs on the workers of that host. What goes between this process, scheduler and workers is pickled:
-the address must be of a scheduler that one trusts.
+Workers read and write the same paths as this process, so the run directory must be on a file system that all see; a
+task that reads what only one host has runs on the workers of that host. What goes between this process, scheduler and
+workers is pickled: the address must be of a scheduler that one trusts.
 """
 
 from __future__ import annotations
@@ -99,8 +99,8 @@ class ClusterEngine:
     def unseen(self, where: Mapping[str, Collection[str]]) -> UsageError:
         paths = "; ".join(f"{printable(path)} (from {_listed(hosts)})" for path, hosts in sorted(where.items()))
         return UsageError(
-            f"{self.place}: not every worker sees the same files here: {paths}; put the run on a file system that all nodes share, "
-            "and name reports that only one node has as HOST:/PATH"
+            f"{self.place}: not every worker sees the same files here: {paths}; put the run on a file system that all"
+            " nodes share, and name reports that only one node has as HOST:/PATH"
         )
 
     def workers(self, host: str | None = None) -> list[str]:
@@ -166,8 +166,8 @@ class ClusterEngine:
         if without:
             there = {self.name_of(address) for address in self.workers()}
             raise UsageError(
-                f"{self.place}: reports are on {_listed(without)}, where there is no worker (workers are on {_listed(there)}); "
-                "start one there (`dask worker ADDRESS`)"
+                f"{self.place}: reports are on {_listed(without)}, where there is no worker (workers are on"
+                f" {_listed(there)}); start one there (`dask worker ADDRESS`)"
             )
 
 

@@ -43,8 +43,8 @@ def dask_engine(address: str, wait_s: float = LOST_S) -> Iterator[ClusterEngine]
     client = connect(0.0)
     if client is None:
         raise UsageError(
-            f"--dask {address}: no scheduler answered within {_CONNECT_S:g} s; expected the address that `dask scheduler` "
-            "prints, such as tcp://host:8786"
+            f"--dask {address}: no scheduler answered within {_CONNECT_S:g} s; expected the address that `dask"
+            " scheduler` prints, such as tcp://host:8786"
         )
     engine = ClusterEngine(client, f"the Dask cluster at {address}", wait_s, connect)
     try:
@@ -67,7 +67,8 @@ def queue_engine(
     command = SYSTEMS[system]
     if hosts and system != "slurm":
         raise UsageError(
-            f"--{system} cannot choose nodes, and reports are on {hosts[0]}; start a worker there yourself and give --dask ADDRESS"
+            f"--{system} cannot choose nodes, and reports are on {hosts[0]}; start a worker there yourself and give"
+            " --dask ADDRESS"
         )
     if jobs < len(hosts):
         raise UsageError(
@@ -75,7 +76,8 @@ def queue_engine(
         )
     if shutil.which(command) is None:
         raise UsageError(
-            f"--{system} submits jobs with {command}, which is not on PATH; run alltrace where the batch system is installed"
+            f"--{system} submits jobs with {command}, which is not on PATH; run alltrace where the batch system is"
+            " installed"
         )
     try:
         import dask_jobqueue

@@ -1,7 +1,7 @@
 """The worker processes of the local engine, by loky.
 
-loky spawns workers (a forked one would hang in a data engine that its parent has used), does not run the user's script again in
-each of them, and ends all workers when one of them is killed.
+loky spawns workers (a forked one would hang in a data engine that its parent has used), does not run the user's script
+again in each of them, and ends all workers when one of them is killed.
 """
 
 from __future__ import annotations

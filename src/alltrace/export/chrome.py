@@ -1,7 +1,7 @@
 """The JSON of Chrome's trace viewer: a process per rank, a thread per track, arrows from calls to work and across ranks.
 
-The format: "Trace Event Format" of the Catapult project. Times are in microseconds with three decimals, so nanoseconds are kept.
-Threads are numbered from 1, as 0 is the idle thread in viewers.
+The format: "Trace Event Format" of the Catapult project. Times are in microseconds with three decimals, so nanoseconds
+are kept. Threads are numbered from 1, as 0 is the idle thread in viewers.
 """
 
 from __future__ import annotations

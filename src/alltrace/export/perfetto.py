@@ -1,7 +1,7 @@
 """Perfetto's trace format: a process per rank, a track per thread and stream, counters, flows from calls to work and across ranks.
 
-Perfetto ends the last begun slice of a track first, so that slices of one track must nest. A slice that crosses another one is on a
-further track of the same name and parent, which the viewer shows as one.
+Perfetto ends the last begun slice of a track first, so that slices of one track must nest. A slice that crosses another
+one is on a further track of the same name and parent, which the viewer shows as one.
 """
 
 from __future__ import annotations
@@ -204,7 +204,8 @@ class _Writer:
             self._slices(part, first + part.tracks, self._flows(part, tracks.rank.rank, launched, across))
         if len(viewer_tracks.tracks) > _MOST_TRACKS:
             raise UsageError(
-                f"rank {tracks.rank.rank} needs {len(viewer_tracks.tracks):,} tracks; export fewer tables (--only) or a window"
+                f"rank {tracks.rank.rank} needs {len(viewer_tracks.tracks):,} tracks; export fewer tables (--only) or a"
+                " window"
             )
         own: dict[str, int] = {}
         for samples in counters_of(

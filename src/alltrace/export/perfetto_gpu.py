@@ -1,8 +1,9 @@
 """Work of GPUs as the events that Perfetto has for it, so that the viewer shows its own tracks of GPUs and their queues.
 
 Field numbers are from Perfetto's `gpu_render_stage_event.proto`, `gpu_info.proto`, `interned_data.proto`,
-`gpu_track_event.proto` (`gpu_correlation` is 3000) and `gpu_interned_data.proto` (`compute_kernels` is 1000, `compute_arg_names`
-1001). What the events of a rank refer to by number is in one packet ahead of them, on a sequence of packets of the rank's own.
+`gpu_track_event.proto` (`gpu_correlation` is 3000) and `gpu_interned_data.proto` (`compute_kernels` is 1000,
+`compute_arg_names` 1001). What the events of a rank refer to by number is in one packet ahead of them, on a sequence of
+packets of the rank's own.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The JSON that DLB's TALP writes, so that tools for it (talp-pages) read a run: efficiencies of hosts and GPUs.
 
-Definitions are those of TALP: on a device, kernels are useful (including NCCL's), copies outside of them are communication,
-the rest is inactive; on the host a rank is one CPU; its time in MPI and, outside of that, in the CUDA runtime is not useful. The
-GPU's efficiencies follow the same paper (Rahimi et al., arXiv 2603.26576): parallel efficiency = load balance x communication
-efficiency x orchestration efficiency, with maxima over processes.
+Definitions are those of TALP: on a device, kernels are useful (including NCCL's), copies outside of them are
+communication, the rest is inactive; on the host a rank is one CPU; its time in MPI and, outside of that, in the CUDA
+runtime is not useful. The GPU's efficiencies follow the same paper (Rahimi et al., arXiv 2603.26576): parallel
+efficiency = load balance x communication efficiency x orchestration efficiency, with maxima over processes.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The tracks that viewers draw: of a thread one for each kind of call or range, of a stream one for each kind of work.
 
-Slices of one track nest. A slice that crosses another one goes to a further track of the same name, so that no slice is cut.
+Slices of one track nest. A slice that crosses another one goes to a further track of the same name, so that no slice is
+cut.
 """
 
 from __future__ import annotations

@@ -82,7 +82,8 @@ _GDB_FRAME = re.compile(
     r"^#\d+\s+(?:0x[0-9a-f]+ in )?(?P<name>[\w:~<>, *&]+?) \(.*?(?: at (?P<file>[^:\s]+):(?P<line>\d+))?$"
 )
 _BEGINS = re.compile(
-    rb"^(?:Process \d+: |Thread (?:0x[0-9A-Fa-f]+ |\d+ \()|Current thread 0x|Fatal Python error: |Timeout \(|\[Switching to |#0 )",
+    rb"^(?:Process \d+: |Thread (?:0x[0-9A-Fa-f]+ |\d+ \()|Current thread 0x|Fatal Python error: |Timeout"
+    rb" \(|\[Switching to |#0 )",
     re.MULTILINE,
 )
 _LIBRARY = re.compile(

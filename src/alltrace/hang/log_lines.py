@@ -24,7 +24,8 @@ _ELASTIC_EXIT = re.compile(r"^\s*exitcode\s*: (?P<code>-?\d+) \(pid: \d+\)")
 _ELASTIC_FIRST = re.compile(r"^\s*Root Cause \(first observed failure\):")
 _SRUN = re.compile(
     r"srun: error: (?P<host>[\w.-]+): tasks? (?P<ranks>[\d,\s-]+): (?P<how>Killed|Exited with exit code (?P<code>\d+)|"
-    r"Segmentation fault|Bus error|Aborted|Terminated|Out Of Memory|Illegal instruction|Floating point exception|[A-Z][\w ]+)"
+    r"Segmentation fault|Bus error|Aborted|Terminated|Out Of Memory|Illegal instruction|Floating point"
+    r" exception|[A-Z][\w ]+)"
 )
 _SRUN_SIGNAL = {
     "Killed": 9, "Segmentation fault": 11, "Bus error": 7, "Aborted": 6, "Terminated": 15, "Out Of Memory": 9,
@@ -49,12 +50,14 @@ _PEERS = re.compile(
     r"|(?:NCCL|[Gg]loo|collective|[Ss]tore|[Ss]ocket|[Ww]atchdog|barrier|wait).*(?:timed out|[Tt]imeout)"
     r"|NCCL communicator was aborted|DistBackendError|recvValue failed|DistNetworkError|DistStoreError|ChildFailedError"
     r"|SignalException"
-    r"|Application timeout caused pair closure|Read error|failed to recv|Software caused connection abort|Network is down"
+    r"|Application timeout caused pair closure|Read error|failed to recv|Software caused connection abort|Network is"
+    r" down"
 )
 # what a host says of its own end of a connection; of one that the other end closed it says that it was reset
 _OWN_NETWORK = re.compile(r"Software caused connection abort|Network is down")
 _WATCHDOG = re.compile(
-    r"Rank (?P<rank>\d+)\] Watchdog caught collective operation timeout: WorkNCCL\(SeqNum=(?P<sequence>\d+), OpType=(?P<op>\w+), "
+    r"Rank (?P<rank>\d+)\] Watchdog caught collective operation timeout: WorkNCCL\(SeqNum=(?P<sequence>\d+),"
+    r" OpType=(?P<op>\w+), "
     r"NumelIn=(?P<elements>\d+), NumelOut=\d+, Timeout\(ms\)=\d+\)"
 )
 _WATCHDOG_GROUP = re.compile(r"PG (?:ID \d+ PG )?(?:GUID|ID) (?P<name>\w+)\((?P<description>[^)]*)\)")
@@ -76,11 +79,13 @@ _RAS_RANK = re.compile(r"^\s*Rank (?P<rank>\d+) -- GPU \S+ managed by process \d
 _RAS_LOST = re.compile(r"^\s*(?:Missing communicator data from|The following ranks? (?:is|are) missing)")
 _SIZES = re.compile(r"Received data size doesn't match expected size|MPI_ERR_TRUNCATE|Message truncated")
 _NETWORK = re.compile(
-    r"NCCL WARN .*(?:NET/|\bIB\b|RoCE|Got completion from peer|Call to (?:ibv_\w+|connect|recv|send)|timeout|No route to host"
+    r"NCCL WARN .*(?:NET/|\bIB\b|RoCE|Got completion from peer|Call to (?:ibv_\w+|connect|recv|send)|timeout|No route"
+    r" to host"
     r"|link (?:is )?down)"
 )
 _INIT = re.compile(
-    r"^(?P<host>[\w.-]+):\d+:\d+ \[\d+\] NCCL INFO .*\brank (?P<rank>\d+) nranks (?P<ranks>\d+)\b.*Init (?:START|COMPLETE)"
+    r"^(?P<host>[\w.-]+):\d+:\d+ \[\d+\] NCCL INFO .*\brank (?P<rank>\d+) nranks (?P<ranks>\d+)\b.*Init"
+    r" (?:START|COMPLETE)"
 )
 _GLOBAL = re.compile(r"globalrank (?P<rank>\d+)")
 _WORLD = re.compile(r"\b(?:WORLD_SIZE|world_size|world size)\s*[=:]\s*(?P<ranks>\d+)")
@@ -164,7 +169,8 @@ class LogLines:
         if not code:
             return
         signal = -code if code < 0 else code - 128 if 128 < code < 160 else 0
-        # a watchdog aborts, and a launcher terminates the ranks that are left; a rank that gave up ends with a code of its own
+        # a watchdog aborts, and a launcher terminates the ranks that are left; a rank that gave up ends with a code of
+        # its own
         how = f"signal {signal} ({_SIGNALS.get(signal, 'unknown')})" if signal else f"exit code {code}"
         number = -signal if signal else code
         self._died(rank, how, consequence=signal in (1, 2, 6, 15), number=number, weak=not signal, first=self._first)

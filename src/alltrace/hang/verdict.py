@@ -22,14 +22,23 @@ from alltrace.trace.errors import path_text
 from alltrace.trace.number_text import counted, number_ranges
 
 _ADVICE = {
-    "missing-call": "look for a branch, an exception handler or a loop length that differs between ranks before this call",
+    "missing-call": (
+        "look for a branch, an exception handler or a loop length that differs between ranks before this call"
+    ),
     "mismatch": "make all ranks issue the same operation, with the same sizes, in the same order",
     "missing-peer": "look for the branch in which the rank leaves out the send or receive",
     "dead-rank": "read the end of the rank's own log and its host's kernel log; take the host out if its GPU failed",
-    "rank-computes": "look at the line in which the rank is; take its stack again a minute later to see whether it moves",
+    "rank-computes": (
+        "look at the line in which the rank is; take its stack again a minute later to see whether it moves"
+    ),
     "rank-waits": "look at what the rank waits for: the data loader, the lock, or the storage",
-    "network": "look at the links and adapters of these ranks' hosts; NCCL_DEBUG=INFO and NCCL RAS show which connection stands",
-    "unknown": "let every rank write its dump: TORCH_FR_BUFFER_SIZE, TORCH_NCCL_DUMP_ON_TIMEOUT=1, and a path on each host",
+    "network": (
+        "look at the links and adapters of these ranks' hosts; NCCL_DEBUG=INFO and NCCL RAS show which connection"
+        " stands"
+    ),
+    "unknown": (
+        "let every rank write its dump: TORCH_FR_BUFFER_SIZE, TORCH_NCCL_DUMP_ON_TIMEOUT=1, and a path on each host"
+    ),
     "no-hang": "",
 }
 _EVIDENCE = (
@@ -406,8 +415,8 @@ class _Case:
             return [Cause("dead-rank", ranks, place, self._machine_words(ranks), 0.6, sentence, self._numbers(waiting))]
         ranks = sorted(candidates)
         sentence = (
-            f"It cannot be known who is to blame: {who(ranks).lower()} left no dump that can be read, and one or several of them "
-            f"did not enter {place}, in which the others wait."
+            f"It cannot be known who is to blame: {who(ranks).lower()} left no dump that can be read, and one or"
+            f" several of them did not enter {place}, in which the others wait."
         )
         return [Cause("unknown", ranks, place, [], 0.3, sentence, self._numbers(len(self.waits.waits)))]
 
@@ -460,8 +469,8 @@ class _Case:
         numbers["operations"] = float(sum(len(r.entries) for r in recordings))
         if self.waits.waits and self.age_ns is not None:
             sentence = (
-                f"No hang: the last operation was issued {self.age_ns / 1e9:.1f} s before the dumps were written, and up to "
-                f"{self.gap_ns / 1e9:.1f} s passed between operations before."
+                f"No hang: the last operation was issued {self.age_ns / 1e9:.1f} s before the dumps were written, and"
+                f" up to {self.gap_ns / 1e9:.1f} s passed between operations before."
             )
         elif recordings:
             sentence = "No hang: every operation that the dumps have completed."
@@ -512,7 +521,8 @@ class _Case:
             notes.append(f"skipped {counted(len(evidence.skipped), 'file')} without a word of a hang: {names}{more}")
         if self.waits.waits and self.age_ns is None:
             notes.append(
-                "when the dumps were written is not known, so a slow job could not be told from one that hangs; give --at TIME"
+                "when the dumps were written is not known, so a slow job could not be told from one that hangs; give"
+                " --at TIME"
             )
         return notes
 
@@ -562,7 +572,10 @@ class _Case:
         if entry.op == "coalesced":
             return f"its part of {self._place(entry)}"
         sends = entry.op.lower().startswith("send")
-        return f"the {'receive' if sends else 'send'} for {shown(entry)} of rank {entry.rank} in {self.progress.group_of(entry).title}"
+        return (
+            f"the {'receive' if sends else 'send'} for {shown(entry)} of rank {entry.rank} in"
+            f" {self.progress.group_of(entry).title}"
+        )
 
     def _recorder_words(self, roots: Sequence[Root]) -> list[str]:
         """What recorders say by being empty or behind."""

@@ -50,8 +50,8 @@ def judge_against(
     own = rows_of(run, jobs=jobs).run
     name = own["job"] if job is None else job
     earlier = history.ask(
-        "SELECT * FROM runs WHERE job IS NOT DISTINCT FROM $job AND ranks = $ranks AND hosts = $hosts AND run_id <> $own "
-        "AND ($start IS NULL OR start_utc_ns < $start) ORDER BY start_utc_ns",
+        "SELECT * FROM runs WHERE job IS NOT DISTINCT FROM $job AND ranks = $ranks AND hosts = $hosts AND run_id <>"
+        " $own AND ($start IS NULL OR start_utc_ns < $start) ORDER BY start_utc_ns",
         {
             "job": name,
             "ranks": own["ranks"],
@@ -114,7 +114,10 @@ def _judged(judged: Judged, value: float | None, others: list[Any], of: str) -> 
         return {**row, "value": None, "why": f"the run has no {column}, and earlier {of} have"}
     expected = usual(known, max(judged.least, judged.least_part * statistics.median(known)) if known else 0.0)
     if expected is None:
-        why = f"{counted(len(known), 'earlier run')} with {column} among the {of}; the comparison needs {LEAST_VALUES} or more"
+        why = (
+            f"{counted(len(known), 'earlier run')} with {column} among the {of}; the comparison needs {LEAST_VALUES} or"
+            " more"
+        )
         return {**row, "value": value, "why": why}
     within = value <= expected.high
     return {

@@ -265,8 +265,10 @@ def _by_kind(runs: Sequence[Mapping[str, Any]], findings: Iterable[dict[str, Any
                 "lost_gpu_hours": None if lost is None else lost / _NS_PER_HOUR,
                 "lost_percent": None if lost is None or not whole else 100 * lost / whole,
                 "runs": len({f["run_id"] for f in own}),
-                "jobs": [job for job, _ in sorted(of_job.items(), key=lambda c: (-c[1], c[0] or "")) if job is not None]
-                or None,
+                "jobs": (
+                    [job for job, _ in sorted(of_job.items(), key=lambda c: (-c[1], c[0] or "")) if job is not None]
+                    or None
+                ),
             }
         )
     return sorted(rows, key=lambda r: (-(r["lost_gpu_hours"] or 0), r["kind"]))
@@ -294,7 +296,8 @@ def _notes(by: str, runs: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[st
     jobs, nameless = job_names(runs), sum(r["job"] is None for r in runs)
     if len(jobs) + bool(nameless) > 1 and by == "run":
         notes.append(
-            f"runs of {counted(len(jobs) + bool(nameless), 'job')}, each compared within the job; --job NAME selects one"
+            f"runs of {counted(len(jobs) + bool(nameless), 'job')}, each compared within the job; --job NAME"
+            " selects one"
         )
     sizes = {tuple(r[name] for name in ALIKE) for r in runs}
     if by == "run" and len(sizes) > len({job for job, *_ in sizes}):

@@ -1,7 +1,7 @@
 """The history file: a DuckDB database with a few rows for each run.
 
-It may come from elsewhere, so nothing in it is executed: its connection has no access to files, URLs and extensions, and a
-database with other tables than expected is refused.
+It may come from elsewhere, so nothing in it is executed: its connection has no access to files, URLs and extensions,
+and a database with other tables than expected is refused.
 """
 
 from __future__ import annotations

@@ -99,7 +99,8 @@ def update(
     if gone:
         more = f" and {len(gone) - _MOST_NAMED} more" if len(gone) > _MOST_NAMED else ""
         notes.append(
-            f"{counted(len(gone), 'run is', 'runs are')} gone and counted as last read: {', '.join(gone[:_MOST_NAMED])}{more}"
+            f"{counted(len(gone), 'run is', 'runs are')} gone and counted as last read:"
+            f" {', '.join(gone[:_MOST_NAMED])}{more}"
         )
     return Update(tuple(read), unchanged, tuple(unread), tuple(notes))
 

@@ -68,7 +68,8 @@ class Tools:
     def hang(self, folder: str, at: float | None = None, limit: int = 20, offset: int = 0) -> Reply:
         """Which rank a hanging or dead job waits for, and why, from what it left in a folder: dumps, logs, stacks.
 
-        `verdict` says it in a sentence. `at` is when the dumps were written, in seconds since 1970, if the files' times do not say.
+        `verdict` says it in a sentence. `at` is when the dumps were written, in seconds since 1970, if the files' times
+        do not say.
         """
         from alltrace.hang.verdict import verdict_of
 

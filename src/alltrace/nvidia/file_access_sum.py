@@ -68,7 +68,8 @@ _FILES = Cell("Files", "int", "Files that were accessed.")
 
 _KINDS = " ".join(f"WHEN text IN {names!r} THEN '{kind}'" for kind, names in _CALLS.items())
 _SMALL = f"count_if(bytes BETWEEN 1 AND {_SMALL_BYTES - 1})"
-# two distributions of calls, of durations and of sizes, and what accesses add up to by file, process and kind, and by range
+# two distributions of calls, of durations and of sizes, and what accesses add up to by file, process and kind, and by
+# range
 _MAP = f"""
 WITH called AS (
   SELECT osrt.rank, name, "end" - start AS took, return_value AS size, names.value AS text
@@ -116,14 +117,22 @@ _SUMS = f"""
 FROM (SELECT *, coalesce(text_of(name), '') AS path FROM parts) WHERE what = """
 _HOTTEST = '"Bytes Read" + "Bytes Written" DESC, "Total Time" DESC'
 _ACCESS_STATEMENTS = {
-    "file_access": f"""SELECT *, CASE WHEN "Reads" > 0 AND "Writes" > 0 THEN 'mixed' WHEN "Reads" > 0 THEN 'read-only'
+    "file_access": (
+        f"""SELECT *, CASE WHEN "Reads" > 0 AND "Writes" > 0 THEN 'mixed' WHEN "Reads" > 0 THEN 'read-only'
     WHEN "Writes" > 0 THEN 'write-only' ELSE 'no data' END AS "Pattern"
-FROM (SELECT path AS "Path", count(DISTINCT rank) AS "Ranks",{_SUMS}'file' GROUP BY path) ORDER BY {_HOTTEST}, "Path\"""",
-    "process_access": f"""SELECT rank AS "Rank", pid AS "PID", count(DISTINCT path) AS "Files",{_SUMS}'file'
-GROUP BY rank, pid ORDER BY rank, pid""",
-    "host_access": f"""SELECT host AS "Host", count(DISTINCT rank) AS "Ranks", count(DISTINCT path) AS "Files",{_SUMS}'file'
-GROUP BY host ORDER BY host""",
-    "range_access": f"""SELECT text_of(name) AS "Range",{_SUMS}'range' GROUP BY "Range" ORDER BY {_HOTTEST}, "Range\"""",
+FROM (SELECT path AS "Path", count(DISTINCT rank) AS "Ranks",{_SUMS}'file' GROUP BY path) ORDER BY {_HOTTEST}, "Path\""""
+    ),
+    "process_access": (
+        f"""SELECT rank AS "Rank", pid AS "PID", count(DISTINCT path) AS "Files",{_SUMS}'file'
+GROUP BY rank, pid ORDER BY rank, pid"""
+    ),
+    "host_access": (
+        f"""SELECT host AS "Host", count(DISTINCT rank) AS "Ranks", count(DISTINCT path) AS "Files",{_SUMS}'file'
+GROUP BY host ORDER BY host"""
+    ),
+    "range_access": (
+        f"""SELECT text_of(name) AS "Range",{_SUMS}'range' GROUP BY "Range" ORDER BY {_HOTTEST}, "Range\""""
+    ),
 }
 
 
@@ -278,7 +287,8 @@ def _small_sizes(sizes: list[dict[str, Any]]) -> list[str]:
         if calls and 2 * small > calls:
             share = 100.0 * small / calls
             notes.append(
-                f"{share:.0f} % of the calls that {kind} move less than 4096 bytes; larger or buffered ones cost less time"
+                f"{share:.0f} % of the calls that {kind} move less than 4096 bytes; larger or buffered ones cost less"
+                " time"
             )
     return notes
 
@@ -292,7 +302,8 @@ def _hints(by_file: Any) -> tuple[str, ...]:
     if reads + writes and 2 * small > reads + writes:
         share = 100.0 * small / (reads + writes)
         notes.append(
-            f"{share:.0f} % of the accesses to files move less than {_SMALL_BYTES} bytes; larger or buffered ones cost less time"
+            f"{share:.0f} % of the accesses to files move less than {_SMALL_BYTES} bytes; larger or buffered ones cost"
+            " less time"
         )
     if total and 2 * other > total:
         share = 100.0 * other / total

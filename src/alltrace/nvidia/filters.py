@@ -1,7 +1,8 @@
 """The filters that all nsys recipes share: by time, by NVTX range, and by what NVTX ranges ran on the GPU.
 
-A row passes when it overlaps one of the spans that the filter names; it is never cut at their edges, and a row that only touches a
-span at its edge passes, as in nsys. Dictionaries are whole. A rank's tables are filtered when they are read, once each.
+A row passes when it overlaps one of the spans that the filter names; it is never cut at their edges, and a row that
+only touches a span at its edge passes, as in nsys. Dictionaries are whole. A rank's tables are filtered when they are
+read, once each.
 """
 
 import re
@@ -44,8 +45,9 @@ TIMES = (
     ),
 )
 _RANGES = (
-    "Count only what overlaps these NVTX ranges: RANGE[@DOMAIN][/INDEX]; without an index all of that name, the first is 0. "
-    "A backslash before @, / or \\ takes it literally; the domain * is any domain, without one it is the default domain."
+    "Count only what overlaps these NVTX ranges: RANGE[@DOMAIN][/INDEX]; without an index all of that name, the first"
+    " is 0. A backslash before @, / or \\ takes it literally; the domain * is any domain, without one it is the default"
+    " domain."
 )
 FILTERS = (*TIMES, Option("filter_nvtx", str, None, _RANGES))
 _PROJECTED = (

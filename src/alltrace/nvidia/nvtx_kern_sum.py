@@ -126,7 +126,9 @@ class NvtxKernSum(SqlReport):
             by_rank=by_rank(options),
             further={f"{name}_sum": f"sum({name})" for name in _INSTANCES},
             carried=_INSTANCES,
-            source=f"(SELECT rank, {', '.join(_KEYS)}, unnest(value) AS value, unnest(count) AS count, {once} FROM parts)",
+            source=(
+                f"(SELECT rank, {', '.join(_KEYS)}, unnest(value) AS value, unnest(count) AS count, {once} FROM parts)"
+            ),
         )
         return f"""
 SELECT {words["rank_cell"]}"NVTX Range", "Style", "PID", "TID", ranges_sum AS "NVTX Inst", kernels_sum AS "Kern Inst",

@@ -171,14 +171,16 @@ def _notes(parts: Sequence[Part]) -> list[str]:
     several = [part.rank for part in parts if part.table.column("threads")[0].as_py() > 1]
     if several:
         notes.append(
-            f"it occurs on several threads of rank {number_ranges(several)}; their occurrences are in one order, by their starts"
+            f"it occurs on several threads of rank {number_ranges(several)}; their occurrences are in one order, by"
+            " their starts"
         )
     return notes
 
 
 cuda_gpu_kern_pace = Pace(
     "cuda_gpu_kern_pace",
-    "The pace of a kernel, by its short name: how long each of its runs took on each rank, and how long after the last it came.",
+    "The pace of a kernel, by its short name: how long each of its runs took on each rank, and how long after the last"
+    " it came.",
     tables={"kernels": ("start", "end", "short_name")},
     table="kernels",
     column="short_name",
@@ -186,7 +188,8 @@ cuda_gpu_kern_pace = Pace(
 )
 nvtx_pace = Pace(
     "nvtx_pace",
-    "The pace of an NVTX range: how long each of its occurrences took on each rank, and how long after the last it came.",
+    "The pace of an NVTX range: how long each of its occurrences took on each rank, and how long after the last it"
+    " came.",
     tables={"ranges": ("start", "end", "name", "thread")},
     table="ranges",
     threads="count(DISTINCT thread) OVER (PARTITION BY rank)",
@@ -195,7 +198,8 @@ nvtx_pace = Pace(
 )
 nvtx_gpu_proj_pace = Pace(
     "nvtx_gpu_proj_pace",
-    "The pace of an NVTX range on the GPU: of the work launched inside each of its occurrences, from first start to last end.",
+    "The pace of an NVTX range on the GPU: of the work launched inside each of its occurrences, from first start to"
+    " last end.",
     tables=PROJECTION_READS,
     table="projected",
     requires=("ranges", "api", ("kernels", "copies")),

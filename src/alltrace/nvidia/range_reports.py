@@ -214,8 +214,9 @@ def inside_cells(part: Part, numbering: Numbering, run: RunFacts) -> Any:
 class NvtxGpuProjTrace(Report):
     """Every range that launched GPU work: from the first start to the last end of what was launched inside.
 
-    A range and a call belong together when they are of one thread and the range contains the call; only ranges that ended on the
-    thread they started on count. The first row, without a name, represents the work launched outside all ranges.
+    A range and a call belong together when they are of one thread and the range contains the call; only ranges that
+    ended on the thread they started on count. The first row, without a name, represents the work launched outside all
+    ranges.
     """
 
     name = "nvtx_gpu_proj_trace"

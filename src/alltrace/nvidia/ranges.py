@@ -134,7 +134,8 @@ def stacks(level: Int64, parent: Int64, number: Int64) -> Any:
         needed += int(size[rows].sum())
         if needed > _MOST_BYTES:
             raise UsageError(
-                f"the ranges are nested so deeply that their stacks exceed {_MOST_BYTES >> 30} GiB of text; select fewer ranks"
+                f"the ranges are nested so deeply that their stacks exceed {_MOST_BYTES >> 30} GiB of text; select"
+                " fewer ranks"
             )
         above = pc.binary_join_element_wise(
             pc.take(above, pa.array(at)), texts.slice(first[k], len(rows)), pa.scalar(":", pa.large_string())

@@ -197,8 +197,9 @@ _RANGE_LABEL = """coalesce(if(count(*) OVER (PARTITION BY coalesce(text_of(name)
 class DurationSum(SqlNsysRecipe):
     """The statistics of durations by name, over all ranks and for each.
 
-    `events` is a SELECT of `rank`, `keys` of name ids and `value` (ns), a row for each event; those without length are left out, as
-    nsys does. `label` is an expression over the keys. One that counts domains depends on those of all ranks.
+    `events` is a SELECT of `rank`, `keys` of name ids and `value` (ns), a row for each event; those without length are
+    left out, as nsys does. `label` is an expression over the keys. One that counts domains depends on those of all
+    ranks.
     """
 
     results: ClassVar[Results] = DURATION_RESULTS

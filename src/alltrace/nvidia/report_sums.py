@@ -149,7 +149,10 @@ cuda_gpu_kern_gb_sum = Sum(
     tables={"kernels": (*_KERNELS, *_DIMS)},
     keys=("launch_range", "kernel", *_DIMS),
     named=(*DIM_CELLS, _KERNEL_CELL),
-    events=f"SELECT rank, {{launch_range}} AS launch_range, {{kernel}} AS kernel, {', '.join(_DIMS)}, {_DURATION} FROM kernels",
+    events=(
+        f"SELECT rank, {{launch_range}} AS launch_range, {{kernel}} AS kernel, {', '.join(_DIMS)}, {_DURATION} FROM"
+        " kernels"
+    ),
     labels={
         "GridXYZ": "printf('%4d %4d %4d', grid_x, grid_y, grid_z)",
         "BlockXYZ": "printf('%4d %4d %4d', block_x, block_y, block_z)",
@@ -387,7 +390,8 @@ _STATISTICS = """
 cuda_kern_exec_sum = SqlReport(
     "cuda_kern_exec_sum",
     "CUDA Kernel Launch & Exec Time Summary",
-    "The times of launch, queue and execution, by thread, GPU, call and kernel; processes of different ranks stay apart.",
+    "The times of launch, queue and execution, by thread, GPU, call and kernel; processes of different ranks stay"
+    " apart.",
     tables={
         "kernels": ("start", "end", "process", "device", "correlation", "name", "short_name", "mangled_name"),
         "api": ("start", "end", "process", "thread", "correlation", "name"),
@@ -427,7 +431,9 @@ cuda_kern_exec_sum = SqlReport(
         sums=", ".join(_SUMS.format(p=phase) for phase in _PHASES),
         statistics=",".join(_STATISTICS.format(p=phase) for phase in _PHASES),
     ),
-    reduce_sql=f'SELECT rank AS "Rank", "TCount" AS "Count", * EXCLUDE (rank) FROM parts ORDER BY "TAvg" DESC, rank, {_NAMED}',
+    reduce_sql=(
+        f'SELECT rank AS "Rank", "TCount" AS "Count", * EXCLUDE (rank) FROM parts ORDER BY "TAvg" DESC, rank, {_NAMED}'
+    ),
 )
 
 # for each address the bytes migrated, the time of these migrations, and the page faults; each null if there was none

@@ -298,7 +298,8 @@ def _mpi_rows(rank: Rank, options: Options) -> Any:
 mpi_event_trace = Trace(
     "mpi_event_trace",
     "MPI Event Trace",
-    "Every MPI event as recorded: a wait for n requests is n rows, a send-receive is two, of which the sending has no length.",
+    "Every MPI event as recorded: a wait for n requests is n rows, a send-receive is two, of which the sending has no"
+    " length.",
     tables={
         "mpi": ("start", "end", "thread", "name", "kind", "tag", "peer", "root", "bytes", "sent_bytes", "recv_bytes")
     },

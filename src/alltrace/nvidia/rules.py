@@ -189,8 +189,10 @@ cuda_memcpy_async = _copy_rule(
     memory=_SRC_AND_DST,
     copies="kind IS DISTINCT FROM 'memset' AND (src_kind = 'pageable' OR dst_kind = 'pageable')",
     calls="names.value ILIKE 'cudaMemcpy%' AND names.value ILIKE '%Async%'",
-    advice="Copy from and to pinned memory (cudaMallocHost, cudaHostRegister, or pin_memory of a data loader): an "
-    "asynchronous copy of pageable memory makes the calling thread wait.",
+    advice=(
+        "Copy from and to pinned memory (cudaMallocHost, cudaHostRegister, or pin_memory of a data loader): an "
+        "asynchronous copy of pageable memory makes the calling thread wait."
+    ),
     none="No asynchronous copy was from or to pageable memory.",
 )
 cuda_memcpy_sync = _copy_rule(
@@ -204,8 +206,10 @@ cuda_memcpy_sync = _copy_rule(
     copies="""kind IS DISTINCT FROM 'memset' AND NOT coalesce(kind = 'HtoD' AND bytes <= 64000, false)
   AND NOT coalesce(src_device = dst_device, false)""",
     calls="names.value ILIKE 'cudaMemcpy%' AND names.value NOT ILIKE '%Async%'",
-    advice="Copy with cudaMemcpy*Async on a separate stream, from and to pinned memory, so that the thread continues and copies "
-    "overlap with kernels.",
+    advice=(
+        "Copy with cudaMemcpy*Async on a separate stream, from and to pinned memory, so that the thread continues and"
+        " copies overlap with kernels."
+    ),
     none="No synchronous copy was found.",
 )
 cuda_memset_sync = _copy_rule(
@@ -220,7 +224,8 @@ cuda_memset_sync = _copy_rule(
 )
 cuda_api_sync = SqlRule(
     "cuda_api_sync",
-    "Calls that wait for a whole device or a stream, the longest first: cudaDeviceSynchronize and cudaStreamSynchronize.",
+    "Calls that wait for a whole device or a stream, the longest first: cudaDeviceSynchronize and"
+    " cudaStreamSynchronize.",
     device=False,
     tables={
         "api": ("start", "end", "thread", "name"),
@@ -235,8 +240,10 @@ cuda_api_sync = SqlRule(
         "TID | int | Thread id.",
         "API Name | text | Call.",
     ),
-    advice="Wait for less, and later: for an event (cudaEventSynchronize, cudaStreamWaitEvent) in place of a stream, "
-    "and for a stream in place of a device.",
+    advice=(
+        "Wait for less, and later: for an event (cudaEventSynchronize, cudaStreamWaitEvent) in place of a stream, "
+        "and for a stream in place of a device."
+    ),
     none="No call waited for a whole device or stream.",
     map_sql="""
 SELECT api.rank, "end" - start AS "Duration", start AS "Start", coalesce(pid, -1) AS "PID", coalesce(tid, -1) AS "TID",
@@ -342,8 +349,10 @@ gpu_gaps = Rule(
         *_PLACE,
     ),
     rows=_gaps,
-    advice="Before each gap, look for what the CPU did: a blocking call, input and output, or work that could overlap; "
-    "`alltrace gaps` says what filled the gaps of each rank.",
+    advice=(
+        "Before each gap, look for what the CPU did: a blocking call, input and output, or work that could overlap; "
+        "`alltrace gaps` says what filled the gaps of each rank."
+    ),
     none="No GPU was without work for longer than the limit between its first and its last operation.",
 )
 
@@ -391,6 +400,9 @@ gpu_time_util = Rule(
     order=(("In-Use", "ascending"), ("Duration", "descending"), ("Start", "ascending")),
     height="In-Use",
     rows=_low_use,
-    advice="Little of the GPU's time is used here: look for what the CPU did meanwhile, and for work that could run at once.",
+    advice=(
+        "Little of the GPU's time is used here: look for what the CPU did meanwhile, and for work that could run at"
+        " once."
+    ),
     none="No GPU was used less than the limit in any part of its time.",
 )

@@ -109,7 +109,8 @@ class ReportReader(Protocol):
     def dictionaries(self) -> dict[str, pa.Table]:
         """The dictionaries of what was streamed, as `pyarrow.Table` by canonical name, `names` among them.
 
-        Complete once all wanted tables were streamed; `names` holds only strings that a streamed row or a dictionary refers to.
+        Complete once all wanted tables were streamed; `names` holds only strings that a streamed row or a dictionary
+        refers to.
         """
         ...
 

@@ -1,9 +1,9 @@
 """Decodes pickles of plain data, and nothing else.
 
-A pickle is a program: unpickling an untrusted one runs its code. A compiled loop decodes what PyTorch writes. Of any other
-pickle, `pickletools` takes the program apart, which runs none of it, and of its instructions only those are followed
-that build dicts, lists, tuples, texts, numbers, truth values and None. Any other, above all those that name a class or
-call something, ends it.
+A pickle is a program: unpickling an untrusted one runs its code. A compiled loop decodes what PyTorch writes. Of any
+other pickle, `pickletools` takes the program apart, which runs none of it, and of its instructions only those are
+followed that build dicts, lists, tuples, texts, numbers, truth values and None. Any other, above all those that name a
+class or call something, ends it.
 """
 
 import pickletools

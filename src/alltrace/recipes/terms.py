@@ -51,7 +51,10 @@ HANG_KIND_MEANINGS = {
     "dead-rank": "a process or its GPU died, or left nothing",
     "rank-computes": "a rank computes while the others wait for it",
     "rank-waits": "a rank waits for data, a lock or storage while the others wait for it",
-    "network": "all ranks entered the operation, and it does not complete; or a rank says that its own host closed its connections",
+    "network": (
+        "all ranks entered the operation, and it does not complete; or a rank says that its own host closed its"
+        " connections"
+    ),
     "unknown": "the files do not say who it is; the ranks are those that it may be",
     "no-hang": "nothing hangs",
 }

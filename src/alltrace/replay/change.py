@@ -25,7 +25,8 @@ class Change:
     Attributes:
         ranks: The ranks whose device work and host change; None for none.
         names: The names of device work that change, on `ranks` or on all ranks; None for all names.
-        kinds: The classes of device work that change (`COMPUTE`, `COPY`, ...), and not the host; None for all of them and the host.
+        kinds: The classes of device work that change (`COMPUTE`, `COPY`, ...), and not the host; None for all of them
+            and the host.
         instances: The collectives whose transfers change, as a boolean array by instance; None for none.
         scale: The factor; None for the peers' median.
     """

@@ -1,7 +1,7 @@
 """The graph of a replay: times of nodes under given weights, and the longest path.
 
-A max-plus system as in Daydream (ATC'20), dPRO (MLSys'22) and the what-if analysis of ByteDance (OSDI'25): the time of a node is
-the maximum over its arcs of the time of the source plus the weight.
+A max-plus system as in Daydream (ATC'20), dPRO (MLSys'22) and the what-if analysis of ByteDance (OSDI'25): the time of
+a node is the maximum over its arcs of the time of the source plus the weight.
 """
 
 from __future__ import annotations

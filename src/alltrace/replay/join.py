@@ -39,7 +39,8 @@ class Replay:
     Attributes:
         graph: The graph.
         when: int64 array of n: when each node was, ns on the aligned clock.
-        rank: int32 array of n: its rank; -1 for node 0, and for the moments at which the last member of a collective arrives.
+        rank: int32 array of n: its rank; -1 for node 0, and for the moments at which the last member of a collective
+            arrives.
         kind: int8 array of n: its class.
         step: int64 array of n: its training step, -1 if there is none.
         fixed_ns: int64 array of m.
@@ -136,8 +137,8 @@ class Replay:
     def error(self) -> float:
         """How far the model is from the run, as a share of it: the larger of two differences.
 
-        That between the recorded and the replayed time; and the time that goes when all pauses that nothing explains are left out.
-        Such pauses of a few ranks, where others have hardly any, are what happened to these.
+        That between the recorded and the replayed time; and the time that goes when all pauses that nothing explains
+        are left out. Such pauses of a few ranks, where others have hardly any, are what happened to these.
         """
         recorded = self.recorded_ns
         if not recorded:
@@ -230,7 +231,8 @@ class _Arcs:
     def __init__(self, room: int) -> None:
         if room > np.iinfo(np.int32).max:
             raise UsageError(
-                f"replaying this run takes {room} dependencies, more than {np.iinfo(np.int32).max}; choose fewer ranks with --ranks"
+                f"replaying this run takes {room} dependencies, more than {np.iinfo(np.int32).max}; choose fewer ranks"
+                " with --ranks"
             )
         self._count = 0
         self._columns: dict[str, NDArray[Any]] = {

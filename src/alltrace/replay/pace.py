@@ -1,8 +1,9 @@
 """How long each rank's device work takes in each step, by name, and what its peers take for the same.
 
-The one place where a rank is put at its peers' pace: what-if questions, blame and losses rest on it. Peers are compared step by
-step, so that a rank that is slow in some steps, or ever slower, is at its peers' pace in each of them. Ranks that run the same
-kernels, and as many, are compared by the mean of each; a rank that runs other kernels than anybody by all of its time of each.
+The one place where a rank is put at its peers' pace: what-if questions, blame and losses rest on it. Peers are compared
+step by step, so that a rank that is slow in some steps, or ever slower, is at its peers' pace in each of them. Ranks
+that run the same kernels, and as many, are compared by the mean of each; a rank that runs other kernels than anybody by
+all of its time of each.
 """
 
 from __future__ import annotations

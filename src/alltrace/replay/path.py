@@ -1,7 +1,8 @@
 """The critical path of a run: who and what it goes through, and what of it goes beyond what the peers take.
 
-The path is the longest of the graph (Böhme et al., Scalable critical-path based performance analysis, IPDPS 2012): backwards from
-the last end, through a rank's own work to what it waited for, and at a collective to the rank that arrived last.
+The path is the longest of the graph (Böhme et al., Scalable critical-path based performance analysis, IPDPS 2012):
+backwards from the last end, through a rank's own work to what it waited for, and at a collective to the rank that
+arrived last.
 """
 
 from __future__ import annotations

@@ -110,9 +110,10 @@ def host_time_ns(replay: Replay, ranks: Int64, steps: Int64) -> Floats:
 def _host(replay: Replay, ranks: Int64, alike: Int64) -> Int64:
     """For each arc the host time of the peers.
 
-    Arcs of ranks that are alike correspond if they are at the same place: in the same step, after as many waits of the host in
-    it, and leading to the segment of the same place among those placed by that wait. There the time from launch to launch takes
-    the peers' median. Where steps have other numbers of places, the host's whole time of the step decides.
+    Arcs of ranks that are alike correspond if they are at the same place: in the same step, after as many waits of the
+    host in it, and leading to the segment of the same place among those placed by that wait. There the time from launch
+    to launch takes the peers' median. Where steps have other numbers of places, the host's whole time of the step
+    decides.
     """
     found = replay.host_ns.astype(np.float64)
     steps = np.unique(replay.step)
@@ -132,8 +133,8 @@ def _host(replay: Replay, ranks: Int64, alike: Int64) -> Int64:
 def _by_place(replay: Replay, own: Int64, row: Int64, step: Int64, alike: Int64, found: Floats) -> None:
     """Set the times of the arcs `own` that have corresponding ones.
 
-    What corresponds is the time from one launch to the next: a host that pauses once is late at all launches after that, and a
-    pause that each rank makes at another place is in the time to one launch of each.
+    What corresponds is the time from one launch to the next: a host that pauses once is late at all launches after
+    that, and a pause that each rank makes at another place is in the time to one launch of each.
     """
     graph = replay.graph
     host = replay.host_ns[own]

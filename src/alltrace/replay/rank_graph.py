@@ -1,11 +1,11 @@
 """One rank's part of the graph: its device work in segments between synchronisation points, its host's waits, its collectives.
 
-What starts a piece of work is what it waited for: the work before it on its stream, its launch, or work of another stream. A
-segment is work of one stream and class that only its first piece waits for others in, and only its last piece is waited for in.
-Its end is the latest of: the end of the segment before plus all of its work; what its first piece waits for plus all of its work;
-and, for each of its pieces, the launch plus what is left of the work from there on. Of these launches, three represent all: the
-first, the last, and the one that decides. Gaps between pieces that nothing explains are kept as they were recorded, and counted
-apart.
+What starts a piece of work is what it waited for: the work before it on its stream, its launch, or work of another
+stream. A segment is work of one stream and class that only its first piece waits for others in, and only its last piece
+is waited for in. Its end is the latest of: the end of the segment before plus all of its work; what its first piece
+waits for plus all of its work; and, for each of its pieces, the launch plus what is left of the work from there on. Of
+these launches, three represent all: the first, the last, and the one that decides. Gaps between pieces that nothing
+explains are kept as they were recorded, and counted apart.
 
 The host continues from one wait for a device to the next: launches are placed relative to the wait before them.
 """
@@ -67,11 +67,13 @@ class RankGraph:
         cell_count: Their number.
         member_row: For each matched operation the row of `collectives`.
         member_arrival: Its node of arrival.
-        member_wait: The node from which it waits: that of its arrival, or of the call that completes what it only began then.
+        member_wait: The node from which it waits: that of its arrival, or of the call that completes what it only began
+            then.
         member_end: Its node of end.
         tracks: For each track its (device, stream).
         elsewhere: The nodes at which a wait of the host ends that was for another device of its process.
-        unplaced: The number of matched operations of a device for which there is no work, so that they are not in the graph.
+        unplaced: The number of matched operations of a device for which there is no work, so that they are not in the
+            graph.
     """
 
     rank: int
@@ -206,7 +208,8 @@ class _Builder:
         self._first[1:] = w.track[1:] != w.track[:-1]
         self._member = np.zeros(count, np.bool_)
         self._member[list(w.rows)] = True
-        # work that ends within the previous work on its stream takes no own time, and ends with that work for later work
+        # work that ends within the previous work on its stream takes no own time, and ends with that work for later
+        # work
         self._end = w.end.copy()
         # launches in the order of their stream; if one is unknown, the previous one is used
         self._ordered = w.launch.copy()
@@ -335,7 +338,8 @@ class _Builder:
         self._anchors = np.empty(count, np.int32)
         for some in blocks(count):
             self._anchors[some] = self._anchor(np.where(known[some], w.launch[some], w.start[some]))
-        # on a busy device few launches start at once, so the fastest are used; none takes longer than a launch of delayed work
+        # on a busy device few launches start at once, so the fastest are used; none takes longer than a launch of
+        # delayed work
         latency = w.start[known] - w.launch[known]
         usual = self._usual = min(int(np.quantile(latency, 0.001)), _LATE_START_NS) if len(latency) else 0
         del latency
@@ -354,7 +358,8 @@ class _Builder:
         held = np.flatnonzero(by_launch & (self._told_by >= 0))
         held = held[self._end[self._told_by[held]] > w.launch[held] + usual]
         self._binding[held], self._told_by[held], by_launch[held] = self._told_by[held], -1, False
-        # what was launched on a stream that had nothing left waits for its launch, however long that takes to reach the device
+        # what was launched on a stream that had nothing left waits for its launch, however long that takes to reach the
+        # device
         self._alone = ~by_launch & (self._binding < 0)
         self._steady = self._alone.copy()
         small = []
@@ -513,8 +518,8 @@ class _Builder:
     def _left(self, first: Int64, last: Int64) -> Int64:
         """Of the first piece of each segment, the last, and the one whose launch decides, what is left from each on.
 
-        A column for each, by row: its row, its segment, the work from it on to the segment's end, the pauses after it, and what
-        nothing explains of them; then `_pauses` of itself.
+        A column for each, by row: its row, its segment, the work from it on to the segment's end, the pauses after it,
+        and what nothing explains of them; then `_pauses` of itself.
         """
         w = self._work
         totals, carried = np.zeros((3, len(first)), np.int64), [0, 0, 0]

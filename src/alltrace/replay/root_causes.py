@@ -1,9 +1,10 @@
 """Who would have to change: waits traced back, through ranks that were late because of others, to the work that took too long.
 
-The rank that arrives last at a collective need not be slow. It may have waited for a slow rank before, as the mates of that rank in
-a ring or in a pipeline do. So a wait is followed backwards along what decided when the last one arrived, to its root causes (Böhme
-et al., Identifying the root causes of wait states in large-scale parallel applications, ICPP 2010). What the work and the hosts on
-this chain take beyond what their peers take for the same is to blame, until it makes up for the wait.
+The rank that arrives last at a collective need not be slow. It may have waited for a slow rank before, as the mates of
+that rank in a ring or in a pipeline do. So a wait is followed backwards along what decided when the last one arrived,
+to its root causes (Böhme et al., Identifying the root causes of wait states in large-scale parallel applications, ICPP
+2010). What the work and the hosts on this chain take beyond what their peers take for the same is to blame, until it
+makes up for the wait.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ def root_causes(replay: Replay, peers: Peers, node: Int64, wait_ns: Int64, since
         since: The waits are followed back to this moment, ns on the aligned clock: when those who wait had last met.
 
     Returns:
-        Arrays of r: the number of a wait, a responsible rank or `NOBODY`, and its share; the shares of a wait sum to 1. A wait
-        that nothing explains is missing.
+        Arrays of r: the number of a wait, a responsible rank or `NOBODY`, and its share; the shares of a wait sum to 1.
+        A wait that nothing explains is missing.
     """
     via, source = replay.recorded[1], replay.graph.source
     excess = excess_ns(replay, peers)

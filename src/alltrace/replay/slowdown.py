@@ -1,7 +1,8 @@
 """The cost of slowness: the time of a run divided by that of an ideal one, by kind of operation and by worker.
 
-The measures of ByteDance's what-if analysis (Understanding Stragglers in Large Model Training Using What-if Analysis, OSDI'25):
-S = T / T_ideal; S_x where only x keeps its own durations; M_x the share of the slowdown that goes when x alone becomes ideal.
+The measures of ByteDance's what-if analysis (Understanding Stragglers in Large Model Training Using What-if Analysis,
+OSDI'25): S = T / T_ideal; S_x where only x keeps its own durations; M_x the share of the slowdown that goes when x
+alone becomes ideal.
 """
 
 from __future__ import annotations

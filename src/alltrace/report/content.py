@@ -49,7 +49,10 @@ def _ask(key: str, title: str, shown: str = "", recipe: str = "", **facts: Any) 
     return Ask(key, title, recipe or key, shown=tuple(shown.split()), **facts)
 
 
-_BREAKDOWN = "rank host gpu span_ns compute_percent exposed_communication_percent unclassified_percent exposed_copy_percent idle_percent"
+_BREAKDOWN = (
+    "rank host gpu span_ns compute_percent exposed_communication_percent unclassified_percent exposed_copy_percent"
+    " idle_percent"
+)
 _OVERLAP = "rank host gpu communication_ns overlapped_ns exposed_ns overlap_percent copy_ns copy_overlap_percent"
 _STRAGGLERS = "rank host waited_ns caused_ns caused_percent last_percent path_blame_ns cause pattern"
 _STEPS = "step kind ranks duration_ns slowest_rank slowest_ns spread_ns device_span_ns"
@@ -62,8 +65,8 @@ _ORIGINS = "name operator module source ranks count total_ns time_percent"
 _OPERATORS = "name ranks calls cpu_total_ns cpu_self_ns gpu_total_ns gpu_self_ns gpu_self_percent"
 _MODULES = "name ranks calls cpu_total_ns gpu_total_ns gpu_self_ns backward_gpu_ns tflop_per_s"
 _MEMORY = (
-    "rank gpu memory peak_bytes peak_step reserved_at_peak_bytes unused_percent peak_reserved_bytes first_bytes last_bytes "
-    "kept_bytes"
+    "rank gpu memory peak_bytes peak_step reserved_at_peak_bytes unused_percent peak_reserved_bytes first_bytes"
+    " last_bytes kept_bytes"
 )
 _PEAK = "name memory ranks peak_bytes peak_percent peak_blocks most_bytes most_rank"
 _COLLECTIVES = (

@@ -54,7 +54,10 @@ def history_page(history: History, name: str) -> str:
             f'<nav aria-label="Sections"><ol>{links}</ol></nav>\n<main>',
             *(_section(*section) for section in sections),
             f'<section><h2>Notes</h2><ul class="notes">{notes}</ul></section>' if notes else "",
-            f"</main>\n<footer><p>Written by alltrace {_text(__version__)}. Times are in UTC.</p></footer>\n</body>\n</html>\n",
+            (
+                f"</main>\n<footer><p>Written by alltrace {_text(__version__)}. Times are in"
+                " UTC.</p></footer>\n</body>\n</html>\n"
+            ),
         ]
     )
 
@@ -82,7 +85,8 @@ def _sentence(
     if lost:
         whole = sum(row["lost_gpu_hours"] for row in lost)
         parts.append(
-            f"{whole:,.3g} GPU hours were lost in the recorded time, {lost[0]['lost_gpu_hours']:,.3g} of them to {lost[0]['kind']}."
+            f"{whole:,.3g} GPU hours were lost in the recorded time, {lost[0]['lost_gpu_hours']:,.3g} of them to"
+            f" {lost[0]['kind']}."
         )
     return (
         " ".join(parts)

@@ -93,11 +93,11 @@ def _head(report: Report, page: str) -> str:
     sentences = [report.change, "" if report.diagnosis is None else report.diagnosis.verdict]
     verdict = "".join(f'<p class="verdict">{_text(sentence)}</p>' for sentence in sentences if sentence)
     return (
-        f'<header><p class="brand">alltrace</p><h1>{_text(report.name)}</h1>{verdict}{selection}<ul class="facts">{shown}</ul>'
-        '<p class="selection">Times in tables lead to the timeline of the page that <code>alltrace ui RUN --port 8765</code> '
-        f'serves at <input id="page" aria-label="address of the page" value="{_text(page)}"></p>'
-        '<button type="button" id="theme">Light or dark</button></header>'
-        "<noscript><p>The charts need scripts; the tables do not.</p></noscript>"
+        f'<header><p class="brand">alltrace</p><h1>{_text(report.name)}</h1>{verdict}{selection}<ul'
+        f' class="facts">{shown}</ul><p class="selection">Times in tables lead to the timeline of the page that'
+        ' <code>alltrace ui RUN --port 8765</code> serves at <input id="page" aria-label="address of the page"'
+        f' value="{_text(page)}"></p><button type="button" id="theme">Light or dark</button></header><noscript><p>The'
+        " charts need scripts; the tables do not.</p></noscript>"
     )
 
 
@@ -108,8 +108,8 @@ def _contents(report: Report) -> str:
 
 def _foot() -> str:
     return (
-        f"<footer><p>Written by alltrace {_text(__version__)}. Times are on the run's aligned clock; intervals are half-open. "
-        "Drag in a chart to zoom, double-click to see it whole.</p></footer>"
+        f"<footer><p>Written by alltrace {_text(__version__)}. Times are on the run's aligned clock; intervals are"
+        " half-open. Drag in a chart to zoom, double-click to see it whole.</p></footer>"
     )
 
 
@@ -203,7 +203,10 @@ def _table(section: Section, page: str) -> str:
         else ""
     )
     opened = " open" if table.num_rows <= 24 else ""
-    body = f'<div class="wide" tabindex="0"><table><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>{more}'
+    body = (
+        '<div class="wide"'
+        f' tabindex="0"><table><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>{more}'
+    )
     return f"<details{opened}><summary>Table, {table.num_rows} of {whole:,} rows</summary>{body}</details>"
 
 

@@ -35,7 +35,10 @@ def facts(report: Report) -> list[tuple[str, str]]:
 def about(section: Section) -> str:
     """The first paragraph of what the section's recipe says of itself."""
     if section.ask.key == "clocks":
-        return "Each host has its own clock; collectives, which end at the same time on all ranks, show the offsets between them."
+        return (
+            "Each host has its own clock; collectives, which end at the same time on all ranks, show the offsets"
+            " between them."
+        )
     return described(find(section.ask.recipe))
 
 

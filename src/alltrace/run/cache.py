@@ -301,8 +301,8 @@ def _looked_at(item: tuple[str, Stamps | None], _advance: Callable[[int], None])
 def _place(folder: Path, key: str) -> tuple[Path, Manifest | None]:
     """Where the run with `key` is, with its facts; or without them where it is to be made, or to be finished if it was cut short.
 
-    A report that no reader could open may be readable now, with an nsys on the PATH for instance: then another run is created in
-    addition.
+    A report that no reader could open may be readable now, with an nsys on the PATH for instance: then another run is
+    created in addition.
     """
     run, number = folder / key, 0
     while (manifest := _whole(run)) is not None and _can_read_more(manifest):

@@ -64,7 +64,10 @@ class ClockMap(NamedTuple):
         if not self.drift:
             return f"({column} + CAST({self.shift_ns - self.origin_ns} AS BIGINT))"
         shifted = f"({column} + CAST({self.shift_ns} AS BIGINT))"
-        return f"({shifted} - CAST(round_even({shifted} * {self.drift!r}::DOUBLE, 0) AS BIGINT) - CAST({self.origin_ns} AS BIGINT))"
+        return (
+            f"({shifted} - CAST(round_even({shifted} * {self.drift!r}::DOUBLE, 0) AS BIGINT) - CAST({self.origin_ns} AS"
+            " BIGINT))"
+        )
 
 
 def clock_map(manifest: Manifest, rank: RankRecord) -> ClockMap:

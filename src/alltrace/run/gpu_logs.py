@@ -118,7 +118,9 @@ def import_gpu_logs(
                 raise InputError(
                     log.path,
                     found="none of its samples were taken during the capture of its GPUs' ranks",
-                    advice="give the log of the same job; if its time zone was guessed wrong, give --gpu-log-utc-offset",
+                    advice=(
+                        "give the log of the same job; if its time zone was guessed wrong, give --gpu-log-utc-offset"
+                    ),
                 )
             for table in rows:
                 writer.write_table(table.cast(schema))
@@ -235,8 +237,9 @@ def _ahead_ns(log: GpuLog, owners: Sequence[tuple[int, RankRecord, Device]], sta
         able = [a for a in able if 0 <= written - (last - a) <= _WRITTEN_NS] or able
     if len(able) > 1:
         raise UsageError(
-            f"{path_text(log.path)} has local times, which fit the reports in {len(able)} time zones; give --gpu-log-utc-offset, "
-            f"such as +01:00, or a file {path_text(beside.name)} with the output of `date +%z` on the node"
+            f"{path_text(log.path)} has local times, which fit the reports in {len(able)} time zones; give"
+            f" --gpu-log-utc-offset, such as +01:00, or a file {path_text(beside.name)} with the output of `date +%z`"
+            " on the node"
         )
     if not able:
         return 0, ""

@@ -1,11 +1,12 @@
 """Who is rank 7? From the evidence in the reports to the ranks of a run: a pure function, tested without a file.
 
-Evidence, best first: what the user states (`alltrace.run.stated_ranks`); MPI_RANKS as the profiler recorded it; the rank that the
-report states of itself (`distributedInfo` of the PyTorch profiler); the launcher's variables in the report (torchrun
-before Open MPI before Hydra, PALS and PMIx before JSM and Flux before Slurm, because `SLURM_PROCID` is 0 for all under
-`sbatch` + `mpirun`); the file's name (`rank7`, `7-of-16`, ranks by kind of parallelism such as `TP-1-DP-0`, or a number
-at its end); else a stable order. A source that would give one number to two ranks proves nothing and is passed over.
-The order of the given reports does not matter: they are processed in the natural order of their paths.
+Evidence, best first: what the user states (`alltrace.run.stated_ranks`); MPI_RANKS as the profiler recorded it; the
+rank that the report states of itself (`distributedInfo` of the PyTorch profiler); the launcher's variables in the
+report (torchrun before Open MPI before Hydra, PALS and PMIx before JSM and Flux before Slurm, because `SLURM_PROCID` is
+0 for all under `sbatch` + `mpirun`); the file's name (`rank7`, `7-of-16`, ranks by kind of parallelism such as
+`TP-1-DP-0`, or a number at its end); else a stable order. A source that would give one number to two ranks proves
+nothing and is passed over. The order of the given reports does not matter: they are processed in the natural order of
+their paths.
 """
 
 from __future__ import annotations
@@ -452,7 +453,8 @@ def _from_last_number(candidates: Sequence[_Candidate]) -> Callable[[_Candidate]
 def _from_parallel_ranks(candidates: Sequence[_Candidate]) -> Callable[[_Candidate], int | None]:
     """Returns a process' number by its tensor, pipeline, data and expert parallel ranks, the first varying fastest.
 
-    Data and expert parallel ranks count only if the others do not distinguish all processes: they may divide the same ranks again.
+    Data and expert parallel ranks count only if the others do not distinguish all processes: they may divide the same
+    ranks again.
     """
     stated: dict[int, dict[str, int]] = {}
     for c in candidates:

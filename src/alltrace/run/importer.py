@@ -1,9 +1,9 @@
 """Makes a run directory from reports: who is which rank, then every rank's tables, in parallel, atomically and resumable.
 
-Each rank is written to a temporary folder and renamed once it is complete, with `rank.json` inside that lists
-its inputs. To resume an interrupted import, run it again: existing ranks that were made
-from the same reports are kept, everything else is made again. The nodes of a job may each import their own reports as parts of
-one run, which is then finished without opening a report.
+Each rank is written to a temporary folder and renamed once it is complete, with `rank.json` inside that lists its
+inputs. To resume an interrupted import, run it again: existing ranks that were made from the same reports are kept,
+everything else is made again. The nodes of a job may each import their own reports as parts of one run, which is then
+finished without opening a report.
 """
 
 from __future__ import annotations
@@ -202,10 +202,10 @@ def import_part(
 ) -> list[RankRecord]:
     """Commit the ranks of some reports of a job to the run directory `output`, while others do so with other reports.
 
-    `import_reports` finishes the run. It reads a report again only if those of other parts show that it belongs to another rank.
-    `inputs`: all reports of one rank, or of several. `tables`: as later passed to `import_reports`. `rules`: as
-    later passed to `import_reports`. `fetch`: brings what is at URLs onto this machine. `rank_from`: as later
-    passed to `import_reports`. Raises `InputError`: a report cannot be read, or `output` cannot be written.
+    `import_reports` finishes the run. It reads a report again only if those of other parts show that it belongs to
+    another rank. `inputs`: all reports of one rank, or of several. `tables`: as later passed to `import_reports`.
+    `rules`: as later passed to `import_reports`. `fetch`: brings what is at URLs onto this machine. `rank_from`: as
+    later passed to `import_reports`. Raises `InputError`: a report cannot be read, or `output` cannot be written.
     """
     watcher = watcher or Watcher()
     rules = rules or built_in_rules()

@@ -108,8 +108,10 @@ def import_inspector(
     shutil.rmtree(drafts)
     if not any(f.timed for f, owner in zip(files, owners, strict=True) if owner is not None):
         notes += (
-            "NCCL Inspector's operations have no times, so they were not joined with the trace; "
-            "NCCL_INSPECTOR_DUMP_VERBOSE=1 records them",
+            (
+                "NCCL Inspector's operations have no times, so they were not joined with the trace; "
+                "NCCL_INSPECTOR_DUMP_VERBOSE=1 records them"
+            ),
         )
     taken = [(f.path, f.operations if owner is not None else 0) for f, owner in zip(files, owners, strict=True)]
     return taken, named, (*read.notes, *notes)

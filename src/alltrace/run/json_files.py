@@ -1,7 +1,7 @@
 """The JSON files of a run: written completely or not at all, each with a checksum of its content.
 
-The checksum is the first member of the object, `checksum`: the XXH3-128 of the other members as Python's `json` writes them by
-default. So a file may be reformatted, but not changed.
+The checksum is the first member of the object, `checksum`: the XXH3-128 of the other members as Python's `json` writes
+them by default. So a file may be reformatted, but not changed.
 """
 
 from __future__ import annotations

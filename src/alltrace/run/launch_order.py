@@ -50,7 +50,8 @@ class LaunchOrder(NamedTuple):
 def launch_order(piece: Piece, tables: Container[str], suspect: Mapping[str, Flags]) -> LaunchOrder:
     """What is wrong with the launches of a report.
 
-    `piece`: its tables. `tables`: those in which every row has a time. `suspect`: the rows of tables that have wrong times.
+    `piece`: its tables. `tables`: those in which every row has a time. `suspect`: the rows of tables that have wrong
+    times.
     """
     if "api" not in tables or piece.rows["api"] < _MANY:
         return LaunchOrder()

@@ -1,7 +1,8 @@
 """Kernels that no rule names and that look like communication: all ranks of a host end them together, however far apart they begin.
 
-Ranks that compute the same end as far apart as they began. Ranks that meet in a kernel end together, as the first waits in it
-for the last. So kernels are compared by name and place in the sequence, among ranks of one host, which share a clock.
+Ranks that compute the same end as far apart as they began. Ranks that meet in a kernel end together, as the first waits
+in it for the last. So kernels are compared by name and place in the sequence, among ranks of one host, which share a
+clock.
 
 The import of each rank keeps the first kernels of each such name in a file (`keep_unknown_kernels`). The end of the
 import compares ranks (`find_meeting_kernels`) and puts the result into the manifest. Readers of a rank's tables then
@@ -117,7 +118,8 @@ def meeting_notes(meeting: Sequence[MeetingKernel], texts: Callable[[pa.Array], 
     notes = [_text(name or "", m) for name, m in zip(names, meeting, strict=False)]
     if len(meeting) > _MOST_NAMED:
         notes.append(
-            f"{len(meeting) - _MOST_NAMED} more kernels without a rule end on all ranks together, so they are no compute"
+            f"{len(meeting) - _MOST_NAMED} more kernels without a rule end on all ranks together, so they are no"
+            " compute"
         )
     return notes
 
@@ -125,9 +127,10 @@ def meeting_notes(meeting: Sequence[MeetingKernel], texts: Callable[[pa.Array], 
 def _text(name: str, meeting: MeetingKernel) -> str:
     plain = _ARGUMENTS.sub("", name.removeprefix("void ")).strip()[:_LONGEST]
     return (
-        f"the kernel {plain!r}, which no rule names, ends on all ranks together in {meeting.met:,} of the {meeting.apart:,} "
-        "compared instances that begin apart, as communication does, so it does not count as compute, and a replay does not change "
-        f"its length; if it communicates, this line in the file of --kernel-rules says so: collective {re.escape(plain)}"
+        f"the kernel {plain!r}, which no rule names, ends on all ranks together in {meeting.met:,} of the"
+        f" {meeting.apart:,} compared instances that begin apart, as communication does, so it does not count as"
+        " compute, and a replay does not change its length; if it communicates, this line in the file of"
+        f" --kernel-rules says so: collective {re.escape(plain)}"
     )
 
 

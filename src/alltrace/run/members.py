@@ -18,7 +18,8 @@ class Member(NamedTuple):
 
     rank: int  # the process, as the job numbers it
     device: int | None = None  # the device's row in the rank's `devices`; None if it is not known
-    # what a sentence calls it: its CUDA ordinal, or that row if the ordinal is not known; None if the process has no other
+    # what a sentence calls it: its CUDA ordinal, or that row if the ordinal is not known; None if the process has no
+    # other
     gpu: int | None = None
     host: str | None = None  # its host; None for a rank without a report
 

@@ -31,7 +31,9 @@ KERNELS = "kernels"
 LAUNCHES = "launches"
 GRAPHS = "graphs"
 TEXTS = {
-    KERNELS: "kernel launches without a record of their kernel; the time in which these kernels may have run is not judged",
+    KERNELS: (
+        "kernel launches without a record of their kernel; the time in which these kernels may have run is not judged"
+    ),
     LAUNCHES: "kernels without a record of their launch, although other launches of that time have one",
     GRAPHS: (
         "launches of CUDA graphs without a record of what they ran; the time in which that may have run is not judged "

@@ -1,21 +1,22 @@
 """Sets aside the rows of a report that cannot be true, and gives back what can be believed of them.
 
-Profilers write such rows: a kernel without an end gets one of days, events without a time get 0, a file is merged with itself.
-A row is suspect if
+Profilers write such rows: a kernel without an end gets one of days, events without a time get 0, a file is merged with
+itself. A row is suspect if
 
 * its times are not within 36 years of the report's zero, or it lasts a year (`alltrace.run.bounds`);
 * it ends before it begins;
-* it has no time: 0, where its table goes on with other times; or it is a kernel without a duration, as most of its table are;
+* it has no time: 0, where its table goes on with other times; or it is a kernel without a duration, as most of its
+  table are;
 * it is far from all others: half an hour away from the rest of its report, with at most one in a thousand rows there;
 * it lasts half an hour longer than anything else begins;
 * it is a call that begins 1 ms or more after what it launched or the call behind it (`alltrace.run.launch_order`);
 * it is recorded twice: another row of its stream or thread has the same times and the same launch;
-* it overruns: it ends more than 1 us after the third later piece of work of its stream has begun, or 10 ms after a wait for its
-  stream, context or device, which began when it had begun, has ended. Work on a stream is serial. Kernels of graphs are
-  not, and neither is a stream in which one in twenty rows overruns; nearby ones may overlap (dependent launches, 230 ns
-  of noise between clocks of a device);
-* it crosses others of its thread and domain, which ranges that are pushed and popped do not (but steps of PyTorch's profiler), and
-  they cross fewer or would lose ten times as much if they ended before they crossed;
+* it overruns: it ends more than 1 us after the third later piece of work of its stream has begun, or 10 ms after a wait
+  for its stream, context or device, which began when it had begun, has ended. Work on a stream is serial. Kernels of
+  graphs are not, and neither is a stream in which one in twenty rows overruns; nearby ones may overlap (dependent
+  launches, 230 ns of noise between clocks of a device);
+* it crosses others of its thread and domain, which ranges that are pushed and popped do not (but steps of PyTorch's
+  profiler), and they cross fewer or would lose ten times as much if they ended before they crossed;
 * it is on another device than most of its context, which has one;
 * it is a copy of a negative size, or of over 64 kB at over 20 TB/s, ten times what any device's memory has.
 
@@ -197,7 +198,10 @@ def _check_unit(tables: Mapping[str, RowTimes], report: str) -> None:
     if len(both) == 2 and medians[0] < _SHORTEST_CALL_NS and medians[1] < _SHORT_KERNEL_NS:
         raise InputError(
             report,
-            found=f"half of its CUDA calls take {medians[0]:,.0f} ns or less, and half of its kernels {medians[1]:,.0f} ns or less",
+            found=(
+                f"half of its CUDA calls take {medians[0]:,.0f} ns or less, and half of its kernels {medians[1]:,.0f}"
+                " ns or less"
+            ),
             expected="times in ns, in which calls take at least hundreds",
             advice="export it again; its times seem to be in us or longer units",
         )
@@ -284,7 +288,8 @@ def _believed_starts(times: RowTimes, why: NDArray[np.int8] | None) -> tuple[Int
 def _without_time(tables: Mapping[str, RowTimes]) -> Iterator[tuple[str, Flags]]:
     """Kernels without a duration, as most are, and rows without a time.
 
-    These are the rows at the first moment of a report if three or more pieces of work on devices lie there, or begin and end at 0.
+    These are the rows at the first moment of a report if three or more pieces of work on devices lie there, or begin
+    and end at 0.
     """
     if "kernels" in tables and (kernels := tables["kernels"]).rows >= _MANY and kernels.instant > kernels.rows / 2:
         yield "kernels", kernels.end == kernels.start

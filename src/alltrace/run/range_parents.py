@@ -37,7 +37,8 @@ class Nesting:
     def fill(self, rows: pa.Table) -> pa.Table:
         """`rows`, the next ones of the file, with `depth` and `parent` filled.
 
-        A range with an unknown thread or start, and a start/end range, gets nulls. The depth saturates at the end of int16.
+        A range with an unknown thread or start, and a start/end range, gets nulls. The depth saturates at the end of
+        int16.
         """
         kinds = rows.column("kind").combine_chunks().indices
         known = pc.and_(pc.is_valid(rows.column("thread")), pc.is_valid(rows.column("start"))).to_numpy()

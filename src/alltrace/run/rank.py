@@ -1,7 +1,8 @@
 """One rank's tables, in canonical order and on the run's aligned clock: what the function of a question gets.
 
-A `Rank` reads the files of a run directory. Its views are ranks too: with the rows that a predicate keeps (chosen steps, NVIDIA's
-filters, a span of time), with later times, or with tables in memory until the last of several questions has read them.
+A `Rank` reads the files of a run directory. Its views are ranks too: with the rows that a predicate keeps (chosen
+steps, NVIDIA's filters, a span of time), with later times, or with tables in memory until the last of several questions
+has read them.
 """
 
 from __future__ import annotations

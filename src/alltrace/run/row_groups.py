@@ -186,8 +186,8 @@ def _without_nulls(schema: pa.Schema, complete: frozenset[str]) -> pa.Schema:
 def _parquet_writer(table: Table, path: Path, first: pa.Table | None, complete: frozenset[str]) -> Any:
     """A writer of a table with the `_settings` for its first row group.
 
-    A column of `complete` has no nulls: then nothing is written of which values there are, which takes a third off the time that
-    writing and reading take.
+    A column of `complete` has no nulls: then nothing is written of which values there are, which takes a third off the
+    time that writing and reading take.
     """
     return pq.ParquetWriter(path, _without_nulls(table.arrow_schema(), complete), **_settings(table, first))
 

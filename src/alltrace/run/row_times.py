@@ -41,7 +41,8 @@ UNIQUE = {
 class RowTimes:
     """When the rows of a table begin and end; the end of a row without one is its start.
 
-    Facts that show whether rows may be suspect are gathered part by part; the times of all rows are read where some may be.
+    Facts that show whether rows may be suspect are gathered part by part; the times of all rows are read where some may
+    be.
     """
 
     def __init__(self, piece: Piece, name: str) -> None:

@@ -86,8 +86,9 @@ def _check_stated(reports: Sequence[Report | None]) -> None:
             elsewhere = None not in (one.host, other.host) and one.host != other.host
             if elsewhere or (pid != other_pid and _overlap(one, other)):
                 raise UsageError(
-                    f"{source} states rank {rank} of two processes {'on two hosts' if elsewhere else 'that ran at once'}, "
-                    f"{path_text(one.path)} and {path_text(other.path)}; expected another rank for one of them"
+                    f"{source} states rank {rank} of two processes"
+                    f" {'on two hosts' if elsewhere else 'that ran at once'}, {path_text(one.path)} and"
+                    f" {path_text(other.path)}; expected another rank for one of them"
                 )
 
 

@@ -1,8 +1,8 @@
 """The order of rows in a file of a run: keys, a cheap stable sort, and the sorter of more rows than memory holds.
 
-A key column becomes one or two integer arrays that compare in the order of the rows: whether the value is null (nulls last), and
-the value. Sorting looks before it works: rows of a source usually come in order of time, so that a stable sort on the
-small track codes is all there is to do.
+A key column becomes one or two integer arrays that compare in the order of the rows: whether the value is null (nulls
+last), and the value. Sorting looks before it works: rows of a source usually come in order of time, so that a stable
+sort on the small track codes is all there is to do.
 """
 
 from __future__ import annotations

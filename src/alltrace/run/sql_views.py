@@ -189,7 +189,10 @@ def _view_sql(run: Run, table: Table, *, read: bool, ids: bool = False) -> str:
 def _empty_sql(view: str, columns: Sequence[Column], *, ids: bool = False) -> str:
     types = {**_SQL_TYPES, "name": "BIGINT"} if ids else _SQL_TYPES
     nothing = ", ".join(f'CAST(NULL AS {types[c.type]}) AS "{c.name}"' for c in columns)
-    return f"CREATE VIEW {view} AS SELECT CAST(NULL AS INTEGER) AS rank, CAST(NULL AS VARCHAR) AS host, {nothing} WHERE false"
+    return (
+        f"CREATE VIEW {view} AS SELECT CAST(NULL AS INTEGER) AS rank, CAST(NULL AS VARCHAR) AS host, {nothing} WHERE"
+        " false"
+    )
 
 
 def _shared_sql(run: Run, table: Table, *, read: bool) -> str:
@@ -217,7 +220,10 @@ def _expression(column: Column, n: int, *, ids: bool) -> str:
 def _meeting_expression(kind: str, names: Sequence[int]) -> str:
     """The kind of a kernel, which is `meeting` if no rule names it and ranks meet in it."""
     listed = ", ".join(str(int(n)) for n in names)
-    return f"CASE WHEN {kind} = '{UNCLASSIFIED}' AND coalesce(t.name, t.short_name) IN ({listed}) THEN '{MEETING}' ELSE {kind} END"
+    return (
+        f"CASE WHEN {kind} = '{UNCLASSIFIED}' AND coalesce(t.name, t.short_name) IN ({listed}) THEN '{MEETING}' ELSE"
+        f" {kind} END"
+    )
 
 
 def as_pattern(path: str) -> str:

@@ -1,6 +1,7 @@
 """A rank's tables, one span of time after the other: only the row groups that reach into a span are read for it.
 
-GPU work that is looked up by its calls comes with the span of the calls: its row groups are found by the correlation ids in them.
+GPU work that is looked up by its calls comes with the span of the calls: its row groups are found by the correlation
+ids in them.
 """
 
 from __future__ import annotations

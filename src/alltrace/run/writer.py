@@ -42,12 +42,12 @@ class TableStats(NamedTuple):
 class TableWriter:
     """Writes one canonical table of one rank to one Parquet file, sorted by its `sort_keys`.
 
-    The sort is stable: rows of equal keys keep the order in which they were appended; nulls sort last. In `ranges`, rows of equal
-    start are sorted by descending end, and `depth` and `parent` are filled. As a context manager, the writer is aborted
-    when the block is left without `finish`. `path`: the Parquet file to write; its folder must exist. `spill_folder`:
-    where sorted buffers wait; made when needed. Nothing is left there. `memory_bytes`: about how much memory rows may
-    take. They are buffered up to half of it, because sorting needs a copy. `encoder`: where row groups are encoded,
-    such as `alltrace.run.row_groups.one_thread()`; None for a separate thread.
+    The sort is stable: rows of equal keys keep the order in which they were appended; nulls sort last. In `ranges`,
+    rows of equal start are sorted by descending end, and `depth` and `parent` are filled. As a context manager, the
+    writer is aborted when the block is left without `finish`. `path`: the Parquet file to write; its folder must exist.
+    `spill_folder`: where sorted buffers wait; made when needed. Nothing is left there. `memory_bytes`: about how much
+    memory rows may take. They are buffered up to half of it, because sorting needs a copy. `encoder`: where row groups
+    are encoded, such as `alltrace.run.row_groups.one_thread()`; None for a separate thread.
     """
 
     def __init__(

@@ -274,9 +274,9 @@ def _items(sources: Sequence[Path]) -> tuple[list[_Item], list[str]]:
             items.append(_Item(source, Path() if len(sources) == 1 else Path(source.name), kind))
     if not items:
         raise InputError(sources[0], found="there is nothing in it that can be scrubbed", expected=KINDS)
-    return items, [
-        f"left out, as they are of no kind that can be scrubbed: {printable(', '.join(left_out))}"
-    ] if left_out else []
+    return items, (
+        [f"left out, as they are of no kind that can be scrubbed: {printable(', '.join(left_out))}"] if left_out else []
+    )
 
 
 def _in_folder(folder: Path) -> Iterator[tuple[Path, str | None]]:
@@ -356,7 +356,10 @@ def _write(item: _Item, target: Path, words: Words, *, drop_texts: bool, keep_pa
         codec = file.codec if item.kind != "dump" else None
     with pa.output_stream(str(target), compression=codec) as output:
         if item.kind == "log":
-            return f"emptied {counted(write_log(item.path, output, words), 'line')} that are neither NCCL's nor a training step's"
+            return (
+                f"emptied {counted(write_log(item.path, output, words), 'line')} that are neither NCCL's nor a training"
+                " step's"
+            )
         if item.kind == "trace":
             left_out = write_trace(item.path, output, words, drop_texts=drop_texts)
         else:
@@ -373,6 +376,8 @@ def _replaced(words: Words) -> list[str]:
     counts = ", ".join(f"{kind} {number}" for kind, number in words.counts().items())
     return [
         f"replaced, equal ones alike: {counts or 'nothing'}",
-        "kept: times, sizes, shapes, numbers of ranks, processes and threads; names of kernels, operators, functions, ranges and "
-        "GPUs; GPU UUIDs; paths within installed packages and of the system",
+        (
+            "kept: times, sizes, shapes, numbers of ranks, processes and threads; names of kernels, operators,"
+            " functions, ranges and GPUs; GPU UUIDs; paths within installed packages and of the system"
+        ),
     ]

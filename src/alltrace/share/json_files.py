@@ -203,9 +203,9 @@ def _members(value: Any, names: frozenset[str], words: Words, left_out: Counter[
         members = value if named else {key: v for key, v in value.items() if key in names}
         left_out.update(map(str, value.keys() - members.keys()))
         return {
-            words(str(key)): words.path(v)
-            if key == "filename" and isinstance(v, str)
-            else _members(v, names, words, left_out)
+            words(str(key)): (
+                words.path(v) if key == "filename" and isinstance(v, str) else _members(v, names, words, left_out)
+            )
             for key, v in members.items()
         }
     if isinstance(value, (list, tuple)):

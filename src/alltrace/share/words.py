@@ -1,7 +1,7 @@
 """What is replaced in texts, and by what: hosts, users, paths, addresses, secrets; equal ones alike in all files of one call.
 
-Hosts and users are gathered from all files first, because any file may name those of another in passing. They are numbered in
-natural order, so that what is ordered by host stays in its order.
+Hosts and users are gathered from all files first, because any file may name those of another in passing. They are
+numbered in natural order, so that what is ordered by host stays in its order.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from alltrace.trace.names import text_of_bytes
 
 _HOST = re.compile(rb'(?:\b(?:HOSTNAME|SLURMD_NODENAME)=|"host_?name"\s*:\s*")([A-Za-z0-9][A-Za-z0-9_.-]{0,252})')
 _USER = re.compile(rb"(?:/home/|/Users/|\b(?:USER|LOGNAME|SLURM_JOB_USER)=)([A-Za-z0-9_][A-Za-z0-9_.-]{0,63})")
-# words of the formats themselves and of every machine, which say nothing of a user and without which nothing can be read
+# words of the formats themselves and of every machine, which say nothing of a user and without which nothing can be
+# read
 _COMMON = frozenset(
     "root user ubuntu python rank step loss comm nccl cuda device stream count iteration localhost".split()
 )

@@ -1,7 +1,8 @@
 """Simulated distributed runs with known truth, written in the profilers' own formats.
 
-The layers: `scenario` says what a run is, `layouts` and `faults` turn it into instructions for each rank, `simulate` runs them
-in true time, `nsys_tables` and `write_nsys` make reports of what happened, and `truth` says what a right analysis finds.
+The layers: `scenario` says what a run is, `layouts` and `faults` turn it into instructions for each rank, `simulate`
+runs them in true time, `nsys_tables` and `write_nsys` make reports of what happened, and `truth` says what a right
+analysis finds.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Simulated jobs that hang, die, or go on: the flight records and logs that they leave, with the known culprits.
 
-Ranks issue operations ahead of their devices, as with NCCL; an operation completes when all its ranks have it at the head of
-their queues. A fault stops some rank, and what follows from it is not planted but happens.
+Ranks issue operations ahead of their devices, as with NCCL; an operation completes when all its ranks have it at the
+head of their queues. A fault stops some rank, and what follows from it is not planted but happens.
 """
 
 from __future__ import annotations

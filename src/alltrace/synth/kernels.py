@@ -59,7 +59,10 @@ def _gemms() -> Iterator[tuple[str, str, str]]:
 def _reductions() -> Iterator[tuple[str, str, str]]:
     for operation, kind, width in product(_REDUCTIONS, _TYPES[:3], ("(int)512, (int)1", "(int)128, (int)4")):
         inner = f"at::native::{operation}<{kind}, float, {kind}>"
-        reduce = f"at::native::ReduceOp<{kind}, at::native::func_wrapper_t<{kind}, {inner}>, unsigned int, {kind}, (int)4, (int)4>"
+        reduce = (
+            f"at::native::ReduceOp<{kind}, at::native::func_wrapper_t<{kind}, {inner}>, unsigned int, {kind}, (int)4,"
+            " (int)4>"
+        )
         yield (
             f"void at::native::reduce_kernel<{width}, {reduce}>(T3)",
             "reduce_kernel",
@@ -77,8 +80,14 @@ def _optimizers() -> Iterator[tuple[str, str, str]]:
     for functor, depth, kind in product(
         ("FusedAdamMathFunctor", "BinaryOpScalarFunctor", "LerpFunctor"), range(1, 5), _TYPES[:3]
     ):
-        inner = f"at::native::<unnamed>::TensorListMetadata<(int){depth}>, at::native::<unnamed>::{functor}<{kind}, (int){depth}>"
-        text = f"void at::native::<unnamed>::multi_tensor_apply_kernel<{inner}, std::multiplies<{kind}>, float>(T1, T2, T3...)"
+        inner = (
+            f"at::native::<unnamed>::TensorListMetadata<(int){depth}>, at::native::<unnamed>::{functor}<{kind},"
+            f" (int){depth}>"
+        )
+        text = (
+            f"void at::native::<unnamed>::multi_tensor_apply_kernel<{inner}, std::multiplies<{kind}>, float>(T1, T2,"
+            " T3...)"
+        )
         yield (
             text,
             "multi_tensor_apply_kernel",
@@ -89,8 +98,14 @@ def _optimizers() -> Iterator[tuple[str, str, str]]:
 def _sorts() -> Iterator[tuple[str, str, str]]:
     for stage, kind in product(("Histogram", "ExclusiveSum", "Onesweep"), _TYPES[:5]):
         short = f"DeviceRadixSort{stage}Kernel"
-        policy = f"cub::DeviceRadixSortPolicy<{kind}, at::cuda::cub::detail::OpaqueType<(int)8>, unsigned long long>::Policy900"
-        text = f"void cub::{short}<{policy}, (bool)0, {kind}, at::cuda::cub::detail::OpaqueType<(int)8>>(T3 *, const T3 *, T5, int)"
+        policy = (
+            f"cub::DeviceRadixSortPolicy<{kind}, at::cuda::cub::detail::OpaqueType<(int)8>, unsigned long"
+            " long>::Policy900"
+        )
+        text = (
+            f"void cub::{short}<{policy}, (bool)0, {kind}, at::cuda::cub::detail::OpaqueType<(int)8>>(T3 *, const T3 *,"
+            " T5, int)"
+        )
         yield text, short, _mangled(f"cub::{short}", kind)
 
 

@@ -1,7 +1,7 @@
 """The tables of an Nsight Systems export, as data: columns with their types, for two versions of the export schema.
 
-A column is written `name:type`, with `!` after it if the column is never null and `*` if it is the primary key. Types are
-those of the columnar exports; in SQLite every integer is INTEGER.
+A column is written `name:type`, with `!` after it if the column is never null and `*` if it is the primary key. Types
+are those of the columnar exports; in SQLite every integer is INTEGER.
 """
 
 from __future__ import annotations
@@ -26,9 +26,12 @@ _TABLES_3_7 = {
         "maxGridDimZ:i64 computeMajor:i64 computeMinor:i64 smMajor:i64 smMinor:i64"
     ),
     "TARGET_INFO_CUDA_CONTEXT_INFO": (
-        "nullStreamId:i64! hwId:i64! vmId:i64! processId:i64! deviceId:i64! contextId:i64! parentContextId:i64 isGreenContext:bool"
+        "nullStreamId:i64! hwId:i64! vmId:i64! processId:i64! deviceId:i64! contextId:i64! parentContextId:i64"
+        " isGreenContext:bool"
     ),
-    "TARGET_INFO_CUDA_STREAM": "streamId:i64! hwId:i64! vmId:i64! processId:i64! contextId:i64! priority:i64! flag:i64!",
+    "TARGET_INFO_CUDA_STREAM": (
+        "streamId:i64! hwId:i64! vmId:i64! processId:i64! contextId:i64! priority:i64! flag:i64!"
+    ),
     "TARGET_INFO_GPU_METRICS": "typeId:u64! sourceId:u64! typeName:text! metricId:i64! metricName:text!",
     "GPU_METRICS": "timestamp:i64 typeId:u64! metricId:i64! value:i64!",
     "CUPTI_ACTIVITY_KIND_KERNEL": (
@@ -52,7 +55,8 @@ _TABLES_3_7 = {
         "globalPid:u64 syncType:i64! eventId:i64!"
     ),
     "CUPTI_ACTIVITY_KIND_RUNTIME": (
-        "start:i64! end:i64! eventClass:i64! globalTid:u64 correlationId:i64 nameId:u64! returnValue:i64! callchainId:i64"
+        "start:i64! end:i64! eventClass:i64! globalTid:u64 correlationId:i64 nameId:u64! returnValue:i64!"
+        " callchainId:i64"
     ),
     "NVTX_EVENTS": (
         "start:i64! end:i64 eventType:i64! rangeId:u64 category:u64 color:i64 text:text globalTid:u64 endGlobalTid:u64 "
@@ -60,14 +64,17 @@ _TABLES_3_7 = {
         "floatValue:f32 jsonTextId:i64 jsonText:text"
     ),
     "OSRT_API": (
-        "start:i64! end:i64! eventClass:i64! globalTid:u64 nameId:u64! returnValue:i64! nestingLevel:i64 callchainId:i64!"
+        "start:i64! end:i64! eventClass:i64! globalTid:u64 nameId:u64! returnValue:i64! nestingLevel:i64"
+        " callchainId:i64!"
     ),
     "MPI_RANKS": "globalTid:u64! rank:i32!",
     "MPI_COMMUNICATORS": (
-        "rank:i32 timestamp:i64 commHandle:u64 parentHandle:u64 localRank:i32 size:i32 groupRoot:i32 groupRootUid:i32 members:text"
+        "rank:i32 timestamp:i64 commHandle:u64 parentHandle:u64 localRank:i32 size:i32 groupRoot:i32 groupRootUid:i32"
+        " members:text"
     ),
     "MPI_COLLECTIVES_EVENTS": (
-        "start:i64! end:i64 globalTid:u64 textId:i64 commHandle:u64 rootRank:i32 size:u64 recvSize:u64 requestHandle:u64"
+        "start:i64! end:i64 globalTid:u64 textId:i64 commHandle:u64 rootRank:i32 size:u64 recvSize:u64"
+        " requestHandle:u64"
     ),
     "META_DATA_CAPTURE": "name:text! value:text",
     "META_DATA_EXPORT": "name:text! value:text",

@@ -20,7 +20,8 @@ _CONTEXT = 1
 _DEVICE_MEMORY = 2
 _GPU_METRIC_TYPE = (1 << 48) | (1 << 32)
 
-# Metric, the kernels that drive it (all, compute, communication; `constant` for none), value when they are busy all the time.
+# Metric, the kernels that drive it (all, compute, communication; `constant` for none), value when they are busy all the
+# time.
 _GPU_METRICS = (
     ("GPC Clock Frequency [MHz]", "constant", 1980), ("SYS Clock Frequency [MHz]", "constant", 1700),
     ("GR Active [Throughput %]", "all", 100), ("SMs Active [Throughput %]", "all", 92),

@@ -1,9 +1,10 @@
 """How much later than the transfer each member of an operation ends: as measured on machines with NVLink, and over hosts.
 
-Measured is the spread between the first and the last end of an instance. It depends on the operation; it is partly systematic:
-the same members are late in the same mode, and modes alternate. `LAWS` has for each operation what fits one of the machines; a
-run draws which machine it is on. A delay grows with the square root of the transfer, unless it was measured to be of one length,
-and over hosts by a factor. No member ends before the transfer that begins with the last arrival has passed.
+Measured is the spread between the first and the last end of an instance. It depends on the operation; it is partly
+systematic: the same members are late in the same mode, and modes alternate. `LAWS` has for each operation what fits one
+of the machines; a run draws which machine it is on. A delay grows with the square root of the transfer, unless it was
+measured to be of one length, and over hosts by a factor. No member ends before the transfer that begins with the last
+arrival has passed.
 """
 
 from __future__ import annotations

@@ -238,7 +238,8 @@ class Scenario:
             _check_kinds(part)
         if not re.fullmatch(r"[\w.-]+", self.name):
             raise UsageError(
-                f"name must be letters, digits, '.', '_' and '-', because it becomes part of file names; {self.name!r} was given"
+                f"name must be letters, digits, '.', '_' and '-', because it becomes part of file names; {self.name!r}"
+                " was given"
             )
         if layout.kind not in LAYOUT_KINDS:
             raise UsageError.unknown("layout", layout.kind, LAYOUT_KINDS)
@@ -256,7 +257,8 @@ class Scenario:
         _at_least("start_spread_s", self.clocks.start_spread_s, 1)
         if layout.tensor_parallel < 1 or layout.ranks_per_host % layout.tensor_parallel:
             raise UsageError(
-                f"tensor_parallel must divide the {layout.ranks_per_host} ranks of a host; {layout.tensor_parallel} was given"
+                f"tensor_parallel must divide the {layout.ranks_per_host} ranks of a host; {layout.tensor_parallel} was"
+                " given"
             )
         self._check_kind()
         if not 1 <= work.buckets <= work.layers:
@@ -281,12 +283,14 @@ class Scenario:
         if layout.kind == "pipeline":
             if layout.pipeline_stages < 2 or layout.ranks % layout.pipeline_stages:
                 raise UsageError(
-                    f"pipeline_stages must be 2 or more and divide the {layout.ranks} ranks; {layout.pipeline_stages} was given"
+                    f"pipeline_stages must be 2 or more and divide the {layout.ranks} ranks; {layout.pipeline_stages}"
+                    " was given"
                 )
             _at_least("layers", work.layers, layout.pipeline_stages)
         if layout.kind == "expert" and (layout.expert_parallel < 2 or layout.ranks % layout.expert_parallel):
             raise UsageError(
-                f"expert_parallel must be 2 or more and divide the {layout.ranks} ranks; {layout.expert_parallel} was given"
+                f"expert_parallel must be 2 or more and divide the {layout.ranks} ranks; {layout.expert_parallel} was"
+                " given"
             )
         if layout.kind == "sharded" and layout.ranks < 2:
             raise UsageError("the layout 'sharded' needs at least 2 ranks; 1 was given")

@@ -56,7 +56,10 @@ _ALL = (
     ),
     Scenario(
         name="bench",
-        about="1 rank with 1 million kernels of 220 names, 3 million API calls, 0.3 million ranges, 2 million metric samples",
+        about=(
+            "1 rank with 1 million kernels of 220 names, 3 million API calls, 0.3 million ranges, 2 million metric"
+            " samples"
+        ),
         steps=5,
         layout=Layout(hosts=1, ranks_per_host=1),
         work=Work(

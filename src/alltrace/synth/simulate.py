@@ -1,9 +1,9 @@
 """The engine: runs every rank's instructions in true time and synchronizes collectives.
 
-Each rank is a coroutine that runs until it needs the end of a collective with missing members. Kernels of one
-block are placed with a running maximum instead of a loop: kernel i ends at `E_i = S_i + max over j <= i of (L_j - S_(j-1))`,
-where `L` are the launches and `S` the sums of durations, which unrolls `E_i = max(L_i, E_(i-1)) + d_i`; the gap that a device
-leaves between two kernels counts with the duration.
+Each rank is a coroutine that runs until it needs the end of a collective with missing members. Kernels of one block are
+placed with a running maximum instead of a loop: kernel i ends at `E_i = S_i + max over j <= i of (L_j - S_(j-1))`,
+where `L` are the launches and `S` the sums of durations, which unrolls `E_i = max(L_i, E_(i-1)) + d_i`; the gap that a
+device leaves between two kernels counts with the duration.
 """
 
 from __future__ import annotations

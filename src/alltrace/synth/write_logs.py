@@ -86,8 +86,8 @@ def _records(run: SimulatedRun, who: Identity, form: LogForm) -> Iterator[tuple[
     for number, group in enumerate(run.groups):
         if who.rank in group.ranks and len(group.ranks) > 1:
             own = (
-                f"comm {_pointer(who, number)} rank {group.ranks.index(who.rank)} nranks {len(group.ranks)} "
-                f"cudaDev {who.ordinal} nvmlDev {who.device} busId {0x1000 * (who.device + 1):x} commId {_comm_id(group):#x}"
+                f"comm {_pointer(who, number)} rank {group.ranks.index(who.rank)} nranks {len(group.ranks)} cudaDev"
+                f" {who.ordinal} nvmlDev {who.device} busId {0x1000 * (who.device + 1):x} commId {_comm_id(group):#x}"
             )
             for what in ("START", "COMPLETE"):
                 yield started - 5_000_000 + number, f"ncclCommInitRankConfig {own} - Init {what}"

@@ -166,9 +166,9 @@ def instance_of(reader: EventReader, rank: int, row: int) -> dict[str, Any] | No
     connection = duckdb.connect(":memory:")
     try:
         rows = connection.execute(
-            "WITH mine AS (SELECT instance FROM read_parquet($path) WHERE rank = $rank AND row = $row LIMIT 1) "
-            'SELECT m.instance, communicator, rank, row, "start", "end" FROM read_parquet($path) m JOIN mine USING (instance) '
-            f"ORDER BY rank LIMIT {MOST_MEMBERS}",
+            "WITH mine AS (SELECT instance FROM read_parquet($path) WHERE rank = $rank AND row = $row LIMIT 1) SELECT"
+            ' m.instance, communicator, rank, row, "start", "end" FROM read_parquet($path) m JOIN mine USING'
+            f" (instance) ORDER BY rank LIMIT {MOST_MEMBERS}",
             {"path": as_pattern(str(overlay.files.path("members.parquet"))), "rank": rank, "row": row},
         ).fetchall()
     except duckdb.Error:  # the alignment was removed meanwhile

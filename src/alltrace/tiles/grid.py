@@ -1,7 +1,7 @@
 """The grid of a run's pyramid: bins with a power of two of nanoseconds as width, and tiles of a fixed number of bins.
 
-Bin `i` of level `l` is `[i << l, (i + 1) << l)` ns from the run's first event, so a bin of one level is two of the level below and
-bins of all tracks and ranks coincide.
+Bin `i` of level `l` is `[i << l, (i + 1) << l)` ns from the run's first event, so a bin of one level is two of the
+level below and bins of all tracks and ranks coincide.
 """
 
 from __future__ import annotations

@@ -23,7 +23,8 @@ _WAITED_FOR = frozenset(
 
 
 class Place(NamedTuple):
-    # the culprit, a typical peer, then members of the worst instance, those that waited longest first, or others; 16 at most
+    # the culprit, a typical peer, then members of the worst instance, those that waited longest first, or others; 16 at
+    # most
     ranks: tuple[int, ...]
     culprit: int  # the culprit with tracks to open, or the first rank of the run if no rank is responsible
     peer: int | None  # a rank that is neither among the culprits nor the first or last to arrive; None if there is none

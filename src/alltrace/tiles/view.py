@@ -153,7 +153,8 @@ class View:
         # or track does not exist, or the request is too large. Raises `CancelledError`: the answer is no longer needed.
         if not 0 <= level <= MOST_LEVEL or first < 0 or count < 1 or count * max(len(tracks), 1) > MOST_TILES:
             raise UsageError(
-                f"{count} tiles of level {level} from {first} on were requested; expected {MOST_TILES} of level 0 to {MOST_LEVEL}"
+                f"{count} tiles of level {level} from {first} on were requested; expected {MOST_TILES} of level 0 to"
+                f" {MOST_LEVEL}"
             )
         start, end = self.grid.tile_span(level, first)[0], self.grid.tile_span(level, first + count - 1)[1]
         request = _Request(level, first, count, start, end, token)

@@ -31,13 +31,14 @@ class Column(NamedTuple):
 
     Attributes:
         name: Its name.
-        type: `time` (int64 ns), `name` (int64 id of an interned string), `enum` (one of a few words), `text`, a plain type,
-            a list of `texts`, `numbers`, `ranks` or `devices` (rank, device, gpu, host), or `any` for what the rows have.
+        type: `time` (int64 ns), `name` (int64 id of an interned string), `enum` (one of a few words), `text`, a plain
+            type, a list of `texts`, `numbers`, `ranks` or `devices` (rank, device, gpu, host), or `any` for what the
+            rows have.
         unit: `ns`, `bytes`, `%`, ... or None.
         doc: What it holds.
         decimals: How many digits after the point a fraction is shown with; None for all.
-        importance: 1 if a table always shows it, as it says what the row is about or what the answer is; from 2 on, the order
-            in which others are shown as far as they fit; 0 for after these.
+        importance: 1 if a table always shows it, as it says what the row is about or what the answer is; from 2 on, the
+            order in which others are shown as far as they fit; 0 for after these.
     """
 
     name: str
@@ -176,9 +177,11 @@ def table_of(rows: Sequence[Any], columns: Columns, schema: Any = None) -> Any:
         from alltrace.trace.arrays import whole_numbers
 
         arrays = [
-            whole_numbers([r.get(f.name) for r in rows])
-            if f.type == pa.int64()
-            else pa.array([r.get(f.name) for r in rows], f.type)
+            (
+                whole_numbers([r.get(f.name) for r in rows])
+                if f.type == pa.int64()
+                else pa.array([r.get(f.name) for r in rows], f.type)
+            )
             for f in schema
         ]
         return pa.table(arrays, pa.schema([f.with_type(a.type) for f, a in zip(schema, arrays, strict=True)]))

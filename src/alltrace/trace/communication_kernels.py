@@ -1,8 +1,9 @@
 """Names of kernels that communicate, each with the source file that defines it.
 
-Names are those that profilers record: demangled, with namespaces where the library has them, or the bare name of an `extern "C"`
-kernel. A pattern is anchored to the start of an identifier. Compilers name fused compute kernels after the operators in them
-(`triton_poi_fused_all_gather_into_tensor_wait_tensor_0`), so a word such as `all_gather` alone proves nothing.
+Names are those that profilers record: demangled, with namespaces where the library has them, or the bare name of an
+`extern "C"` kernel. A pattern is anchored to the start of an identifier. Compilers name fused compute kernels after the
+operators in them (`triton_poi_fused_all_gather_into_tensor_wait_tensor_0`), so a word such as `all_gather` alone proves
+nothing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What GPU logs are recorded with, and why a GPU's clocks are lower than they could be: NVML's clock event reasons.
 
-Source: NVML API reference, `nvmlClocksEventReasons`, formerly throttle reasons; `DCGM_FI_DEV_CLOCKS_EVENT_REASONS` of DCGM has the
-same bits.
+Source: NVML API reference, `nvmlClocksEventReasons`, formerly throttle reasons; `DCGM_FI_DEV_CLOCKS_EVENT_REASONS` of
+DCGM has the same bits.
 """
 
 from __future__ import annotations

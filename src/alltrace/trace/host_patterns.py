@@ -1,7 +1,7 @@
 """What the host's work is called: names of ranges, calls and Python functions, each with the source of the name.
 
-Each table is one kind of work. Upper and lower case are equal; names longer than 200 characters have arguments and text of the
-program, which can be anything, and match nothing.
+Each table is one kind of work. Upper and lower case are equal; names longer than 200 characters have arguments and text
+of the program, which can be anything, and match nothing.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Interval arithmetic: unions, overlaps, bins, classes of time, gaps, concurrency.
 
-Intervals are half-open `[start, end)` in int64 nanoseconds, given as two arrays of one length; one whose end is not after its start
-has no length and covers nothing. `Merged` is a set of intervals in normal form, which the set operations take and return. All
-results are exact integers. Tracks are taken apart with `by_track`.
+Intervals are half-open `[start, end)` in int64 nanoseconds, given as two arrays of one length; one whose end is not
+after its start has no length and covers nothing. `Merged` is a set of intervals in normal form, which the set
+operations take and return. All results are exact integers. Tracks are taken apart with `by_track`.
 
 Sweeps over sorted intervals are compiled (`alltrace.core.intervals`); what NumPy does in a few passes is left to it.
 Nesting and look-ups in named ranges are in `alltrace.trace.nesting`.
@@ -149,8 +149,8 @@ def bin_load_ns(starts: Int64, ends: Int64, edges: Int64) -> Int64:
     starts, ends = _int64(starts), _int64(ends)
     long = ends > starts
     points = _int64(edges)
-    # The part before x is the sum of (x - start) over starts before x less that of (x - end) over ends before x. The sums may
-    # pass 64 bits; modulo 2**64 their difference is still right, as long as the result fits.
+    # The part before x is the sum of (x - start) over starts before x less that of (x - end) over ends before x. The
+    # sums may pass 64 bits; modulo 2**64 their difference is still right, as long as the result fits.
     before = _sum_before(np.sort(starts[long]), points) - _sum_before(np.sort(ends[long]), points)
     return _as_int64(np.diff(before))
 

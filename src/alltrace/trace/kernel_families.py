@@ -2,12 +2,15 @@
 
 Names and the projects that write them, in addition to those that `alltrace.recipes.analysis.kernel_families` explains:
 
-* `Cijk_...`, `Custom_Cijk_...`: Tensile, the kernels of rocBLAS and hipBLASLt; `Cijk_*_PostGSU*` sums the parts of one product.
+* `Cijk_...`, `Custom_Cijk_...`: Tensile, the kernels of rocBLAS and hipBLASLt; `Cijk_*_PostGSU*` sums the parts of one
+  product.
 * `attn_fwd`, `bwd_kernel_dk_dv`, `bwd_kernel_dq`, `bwd_kernel_fuse`, `bwd_preprocess`: AOTriton, of PyTorch for ROCm.
 * `_matmul_ogs_...`, `_p_matmul_ogs_...`: triton_kernels, products of gathered rows for experts.
-* `ck::`, `ck_tile::`, also mangled: Composable Kernel; `igemm_...`, `miopen...`, `SubTensorOp...`, `batched_transpose_...`: MIOpen.
+* `ck::`, `ck_tile::`, also mangled: Composable Kernel; `igemm_...`, `miopen...`, `SubTensorOp...`,
+  `batched_transpose_...`: MIOpen.
 * `aiter::...`, `fmoe_...`: AITER; `ck_moe_stage1_...`, `fused_moe_kernel`: experts of vLLM and SGLang.
-* `kernel_unified_attention_2d`, `kernel_paged_attention_2d`, `_fwd_grouped_kernel_stage1`: Triton kernels of vLLM and SGLang.
+* `kernel_unified_attention_2d`, `kernel_paged_attention_2d`, `_fwd_grouped_kernel_stage1`: Triton kernels of vLLM and
+  SGLang.
 """
 
 from __future__ import annotations
@@ -27,7 +30,10 @@ OTHER = "other"
 FAMILIES: tuple[tuple[str, str], ...] = (
     (
         OTHER,
-        r"^(?:void )?(?:thrust|cub|fbgemm_gpu|dali)::|nchwToNhwc|nhwcToNchw|splitKreduce|multi_tensor_apply|[oO]ffsets?Kernel",
+        (
+            r"^(?:void"
+            r" )?(?:thrust|cub|fbgemm_gpu|dali)::|nchwToNhwc|nhwcToNchw|splitKreduce|multi_tensor_apply|[oO]ffsets?Kernel"
+        ),
     ),
     (FUSED, r"^triton_(?:poi|per|red|for)_"),
     (

@@ -1,10 +1,9 @@
 """What a kernel does, by its name: ordered rules, the first that matches decides.
 
-`communication_kernels` names the kernels that communicate; others are compute if `kernel_families` knows their name, or a word of
-it indicates it. Rules from a
-user's file come first. A kernel that no rule names is `unclassified`: it counts as compute, and answers report how much of the
-kernel time that is. If the ranks of a host wait for one another in it, it is `meeting` (`alltrace.run.meeting_kernels`), and no
-answer counts it as compute.
+`communication_kernels` names the kernels that communicate; others are compute if `kernel_families` knows their name, or
+a word of it indicates it. Rules from a user's file come first. A kernel that no rule names is `unclassified`: it counts
+as compute, and answers report how much of the kernel time that is. If the ranks of a host wait for one another in it,
+it is `meeting` (`alltrace.run.meeting_kernels`), and no answer counts it as compute.
 """
 
 from __future__ import annotations
@@ -81,7 +80,8 @@ class KernelRules:
         if result is None:
             looked_at = name[:LONGEST_NAME]
             result = next((kind for pattern, kind in self._own if pattern.matches([looked_at])[0]), None)
-            # most kernels are known by an early rule, and to compile the others takes longer than to import a small trace
+            # most kernels are known by an early rule, and to compile the others takes longer than to import a small
+            # trace
             result = result or next((r.kind for r in BUILT_IN if re.search(r.pattern, looked_at)), UNCLASSIFIED)
             if len(name) <= _LONGEST_KNOWN and len(self._known) < _MOST_KNOWN:
                 self._known[name] = result

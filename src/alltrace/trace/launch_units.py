@@ -1,7 +1,7 @@
 """Units of Nsight Compute's metrics, which a report does not hold: they follow from a metric's name.
 
-A name is `unit__quantity_qualifiers.rollup.submetric` (Kernel Profiling Guide, "Metrics Structure"). Units are base units: ns,
-byte, Hz, and per second or cycle.
+A name is `unit__quantity_qualifiers.rollup.submetric` (Kernel Profiling Guide, "Metrics Structure"). Units are base
+units: ns, byte, Hz, and per second or cycle.
 """
 
 from __future__ import annotations

@@ -13,9 +13,14 @@ MESSAGES, COLLECTIVES, WAITS = "p2p", "collective", "start-wait"
 """Kinds of calls that exchange data or wait for that, as in `kind` of the table `mpi`."""
 
 _CALLS = {
-    MESSAGES: "Send Recv Isend Irecv Ssend Issend Bsend Ibsend Rsend Irsend Sendrecv Sendrecv_replace Mrecv Imrecv Probe Mprobe",
-    COLLECTIVES: "Barrier Bcast Reduce Allreduce Gather Gatherv Scatter Scatterv Allgather Allgatherv Alltoall Alltoallv Alltoallw "
-    "Reduce_scatter Reduce_scatter_block Scan Exscan",
+    MESSAGES: (
+        "Send Recv Isend Irecv Ssend Issend Bsend Ibsend Rsend Irsend Sendrecv Sendrecv_replace Mrecv Imrecv Probe"
+        " Mprobe"
+    ),
+    COLLECTIVES: (
+        "Barrier Bcast Reduce Allreduce Gather Gatherv Scatter Scatterv Allgather Allgatherv Alltoall Alltoallv"
+        " Alltoallw Reduce_scatter Reduce_scatter_block Scan Exscan"
+    ),
     WAITS: "Wait Waitall Waitany Waitsome Test Testall Testany Testsome Start Startall",
 }
 _NAMES = {

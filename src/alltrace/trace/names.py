@@ -1,8 +1,9 @@
 """Interned strings: a string's id is a hash of its bytes.
 
-Ids that depend on nothing but the string let many processes intern in parallel, let an interrupted import resume, and are equal
-in every run, so runs can be compared without matching names first. The hash is the first 8 bytes of BLAKE2b: 64 bits make an
-accidental clash among a billion names improbable (about 3 percent), and the reader of a run checks for one.
+Ids that depend on nothing but the string let many processes intern in parallel, let an interrupted import resume, and
+are equal in every run, so runs can be compared without matching names first. The hash is the first 8 bytes of BLAKE2b:
+64 bits make an accidental clash among a billion names improbable (about 3 percent), and the reader of a run checks for
+one.
 """
 
 from __future__ import annotations

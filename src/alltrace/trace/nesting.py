@@ -1,9 +1,9 @@
 """Nested ranges: which range encloses which, and which ranges enclose a call.
 
-A range encloses [start, end) of its track when it starts no later and ends no earlier. The innermost enclosing one is the
-shortest; of equally short ones the last by (start, -end, row). That is what nsys' report `nvtx_pushpop_trace` calls the parent:
-minimising the sum of the distances between the starts and between the ends minimises the length of the parent. Ranges may
-interleave, as those of different domains on one thread do.
+A range encloses [start, end) of its track when it starts no later and ends no earlier. The innermost enclosing one is
+the shortest; of equally short ones the last by (start, -end, row). That is what nsys' report `nvtx_pushpop_trace` calls
+the parent: minimising the sum of the distances between the starts and between the ends minimises the length of the
+parent. Ranges may interleave, as those of different domains on one thread do.
 
 Times beyond +-2**62 ns (146 years) are taken as that bound.
 """

@@ -26,8 +26,8 @@ class Option(NamedTuple):
         choices: The values allowed, or None for any.
         required: Whether the option is mandatory.
         least: Of an int, the smallest value allowed, or None for any.
-        reads: What kind of files the value names: `run`, which the recipe opens, or `nccl-tests`, whose content it gets as a
-            `pyarrow.Table`; None for no file. Servers open only what they may.
+        reads: What kind of files the value names: `run`, which the recipe opens, or `nccl-tests`, whose content it gets
+            as a `pyarrow.Table`; None for no file. Servers open only what they may.
         most: Of an int, the largest value allowed, or None for any.
         expected: What a value must be, in words, for a command line too; empty for the name of the type.
         pattern: What text in a file must look like, or None for any.

@@ -42,6 +42,7 @@ def parse_range(flag: str, text: str) -> RangeName:
     domain = parts.pop() if len(parts) == 2 and marks[1] == "@" else None
     if len(parts) != 1 or not parts[0] or domain == "" or (index is not None and not re.fullmatch(r"\d{1,9}", index)):
         raise UsageError(
-            f"{flag} is {text!r}; expected RANGE[@DOMAIN][/INDEX], with a backslash before an @ or a / that belongs to a name"
+            f"{flag} is {text!r}; expected RANGE[@DOMAIN][/INDEX], with a backslash before an @ or a / that belongs to"
+            " a name"
         )
     return RangeName(parts[0], domain, None if index is None else int(index))

@@ -1,8 +1,8 @@
 """Memory that is used again and again: blocks for the columns of batches that come and go.
 
-A fresh block costs a page fault for every 4 KiB when it is first written to, which takes about as long as decoding what goes into
-it. A block that comes back when the last array on it is gone costs nothing the next time. A small block comes from memory that the
-process has anyway: to look for one that fits would take longer than to use it.
+A fresh block costs a page fault for every 4 KiB when it is first written to, which takes about as long as decoding what
+goes into it. A block that comes back when the last array on it is gone costs nothing the next time. A small block comes
+from memory that the process has anyway: to look for one that fits would take longer than to use it.
 """
 
 from __future__ import annotations

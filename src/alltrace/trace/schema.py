@@ -5,8 +5,9 @@ The declarations are plain data, so that this module is light and the documentat
 
 Conventions, for every table:
 
-* `start`, `end` and `time` are int64 nanoseconds. In a file they are on the clock of the rank's host, relative to the rank's
-  time base (see `alltrace.run.clock`); what a run hands out is on the run's aligned clock. Intervals are half-open.
+* `start`, `end` and `time` are int64 nanoseconds. In a file they are on the clock of the rank's host, relative to the
+  rank's time base (see `alltrace.run.clock`); what a run hands out is on the run's aligned clock. Intervals are
+  half-open.
 * A column of type `name` holds the int64 id of an interned string (`alltrace.trace.names`); the text is in `names`.
 * `process`, `thread` and `device` are row numbers of the rank's dictionaries `processes`, `threads` and `devices`.
 * A column that a source does not have is null, not 0.

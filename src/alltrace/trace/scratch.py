@@ -1,7 +1,7 @@
 """Temporary folders, and the error if one cannot be created or is full.
 
-A process that is killed leaves its folders. Each has a file that its process holds a lock on, which the system gives up with the
-process: the next process that makes a folder in the same place removes those that nobody holds any more.
+A process that is killed leaves its folders. Each has a file that its process holds a lock on, which the system gives up
+with the process: the next process that makes a folder in the same place removes those that nobody holds any more.
 """
 
 from __future__ import annotations

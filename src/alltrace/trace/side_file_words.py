@@ -1,6 +1,7 @@
 """The file next to a report that lists what a node could not record: its name and its content.
 
-`{"alltrace_capture": 1, "rank": 3, "host": "n1", "role": "actor", "left_out": [{"option": "--gpu-metrics", "reason": "..."}]}`
+`{"alltrace_capture": 1, "rank": 3, "host": "n1", "role": "actor", "left_out": [{"option": "--gpu-metrics", "reason":
+"..."}]}`
 """
 
 import re

@@ -1,7 +1,7 @@
 """Spans of steps, ranks and time as a user writes them: one meaning for every verb.
 
-With a colon a span is half-open, `10:50` is 10 to 49; either end may be left out. With a dash both ends belong to it, as in a list
-of ranks: `10-49` is the same span. A number alone is that one.
+With a colon a span is half-open, `10:50` is 10 to 49; either end may be left out. With a dash both ends belong to it,
+as in a list of ranks: `10-49` is the same span. A number alone is that one.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """The record of a training's steps, 64 bytes a step of each rank, in files that can be read while they are written.
 
-A file is a sequence of regions, one for each rank of a host: a page of 4 kB with what the rank does now and its last steps, then a
-ring of the steps before. A file of one page alone is the open block that a rank keeps in memory that outlives it. Numbers are
-little-endian; a step's record ends with the CRC-32 of the bytes before. `alltrace.core.steps` writes the records.
+A file is a sequence of regions, one for each rank of a host: a page of 4 kB with what the rank does now and its last
+steps, then a ring of the steps before. A file of one page alone is the open block that a rank keeps in memory that
+outlives it. Numbers are little-endian; a step's record ends with the CRC-32 of the bytes before. `alltrace.core.steps`
+writes the records.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Access to the server: only with its token, under the server's own name, and not from other sites' pages.
 
-The token is compared in constant time. It is bound to the origin of the page, which a cookie never is, as browsers send cookies to
-every port of a host: the address that opens the page has it once, the page keeps it in the storage of its tab and sends it as a
-header. The Host header is checked, so that an attacker's name that resolves to this address (DNS rebinding) is refused.
+The token is compared in constant time. It is bound to the origin of the page, which a cookie never is, as browsers send
+cookies to every port of a host: the address that opens the page has it once, the page keeps it in the storage of its
+tab and sends it as a header. The Host header is checked, so that an attacker's name that resolves to this address (DNS
+rebinding) is refused.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ button { font: inherit; padding: .4rem 1rem; }
 label { display: block; margin-bottom: .3rem; }
 """
 
-# This tab may have the token, as after a reload, or another tab of this origin, as after a link that opens a new one. A token
-# that was refused is of an earlier start. The part after # is kept, also by the form.
+# This tab may have the token, as after a reload, or another tab of this origin, as after a link that opens a new one. A
+# token that was refused is of an earlier start. The part after # is kept, also by the form.
 _SCRIPT = """
 const open = (token) => location.replace(`/?token=${encodeURIComponent(token)}${location.hash}`);
 const kept = sessionStorage.getItem("alltrace-token");
@@ -60,8 +61,8 @@ def _digest(text: str) -> str:
 
 
 REFUSED_POLICY = (
-    f"default-src 'none'; style-src 'sha256-{_digest(_STYLE)}'; script-src 'sha256-{_digest(_SCRIPT)}'; base-uri 'none'; "
-    "form-action 'self'; frame-ancestors 'none'"
+    f"default-src 'none'; style-src 'sha256-{_digest(_STYLE)}'; script-src 'sha256-{_digest(_SCRIPT)}'; base-uri"
+    " 'none'; form-action 'self'; frame-ancestors 'none'"
 )
 """The content security policy of the page: its own style and script, and a form for this server."""
 
@@ -98,8 +99,8 @@ _LIBRARY_STYLES = (
 )
 
 POLICY = (
-    f"default-src 'none'; script-src 'self'; style-src 'self' {_LIBRARY_STYLES}; img-src 'self' data: blob:; connect-src 'self'; "
-    "font-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    f"default-src 'none'; script-src 'self'; style-src 'self' {_LIBRARY_STYLES}; img-src 'self' data: blob:;"
+    " connect-src 'self'; font-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 """The content security policy: nothing but the server's own files, no script or style inside a page, no evaluated text."""
 

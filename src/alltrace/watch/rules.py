@@ -19,15 +19,16 @@ if TYPE_CHECKING:
     from alltrace.watch.job import State
 
 _WHEN = re.compile(
-    r"\s*(?P<what>step_time|stopped|slow_rank|share (?P<phase>.+?))\s*>\s*(?P<value>\d+(?:\.\d+)?)\s*(?P<unit>ms|s|%)\s*"
+    r"\s*(?P<what>step_time|stopped|slow_rank|share"
+    r" (?P<phase>.+?))\s*>\s*(?P<value>\d+(?:\.\d+)?)\s*(?P<unit>ms|s|%)\s*"
 )
 _UNITS = {"step_time": ("ms", "s"), "stopped": ("ms", "s"), "slow_rank": ("%",), "share": ("%",)}
 _KEYS = {"name", "when", "command", "webhook", "capture"}
 _OVER_S = 60.0
 """A cause that did not hold for this long fires again when it comes back."""
 _EXPECTED = (
-    "`minimum_s` and [[rule]] tables with when = 'step_time > 120 ms', 'stopped > 10 s', 'slow_rank > 5 %' or 'share data > 20 %', "
-    "and name, command, webhook or capture"
+    "`minimum_s` and [[rule]] tables with when = 'step_time > 120 ms', 'stopped > 10 s', 'slow_rank > 5 %' or 'share"
+    " data > 20 %', and name, command, webhook or capture"
 )
 
 
@@ -54,7 +55,10 @@ class Rule(NamedTuple):
                 if state.step_s and one.loss_s / state.step_s > self.bound:
                     yield (
                         one.rank,
-                        f"rank {one.rank} takes {100 * one.loss_s / state.step_s:.1f} % of a step more, most in {one.phase}",
+                        (
+                            f"rank {one.rank} takes {100 * one.loss_s / state.step_s:.1f} % of a step more, most in"
+                            f" {one.phase}"
+                        ),
                     )
 
 

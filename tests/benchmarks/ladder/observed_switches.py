@@ -1,7 +1,8 @@
-"""What trainings with different settings really do; run by the tests on a Python that has PyTorch, writes one line of JSON.
+"""What trainings with different settings really do; run by the tests on a Python that has PyTorch, writes one line of
+JSON.
 
-Operators are counted by PyTorch's profiler, collections by the collector, processes by the operating system. What needs a GPU is
-replaced by doubles that note how they were called.
+Operators are counted by PyTorch's profiler, collections by the collector, processes by the operating system. What needs
+a GPU is replaced by doubles that note how they were called.
 """
 
 from __future__ import annotations
@@ -108,7 +109,8 @@ def copies(settings):
 
 
 def graph():
-    """A step as a graph: steps run by Python, captures, replays, and whether the graph's own memory holds the last batch."""
+    """A step as a graph: steps run by Python, captures, replays, and whether the graph's own memory holds the last
+    batch."""
     doubles = {name: mock.MagicMock() for name in ("Stream", "current_stream", "stream", "CUDAGraph", "graph")}
     made = Training(replace(TINY, graph=True), "cpu")
     inputs, labels = batches.host_batch("transformer", made.size)

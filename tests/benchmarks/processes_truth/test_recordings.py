@@ -1,6 +1,7 @@
 """The first finding about recorded real processes, against what was planted in them.
 
-`recordings/` holds what `python -m benchmarks.processes_truth --pack` recorded: 60 steps of four processes, each with the cause.
+`recordings/` holds what `python -m benchmarks.processes_truth --pack` recorded: 60 steps of four processes, each with
+the cause.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Programs with uneven work or a late rank: what is drawn, and that an execution without the cause gains what arithmetic says."""
+"""Programs with uneven work or a late rank: what is drawn, and that an execution without the cause gains what
+arithmetic says."""
 
 from __future__ import annotations
 

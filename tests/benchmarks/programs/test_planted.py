@@ -81,8 +81,8 @@ def test_devices_of_a_process_are_in_one_report_with_a_thread_each(tmp_path):
     assert {m[:2] for m in truth.numbers.values()} == {(0, device) for device in range(4)}
     launches = query(
         report.path,
-        "SELECT k.deviceId, count(*), count(DISTINCT r.globalTid), min(k.correlationId) FROM CUPTI_ACTIVITY_KIND_KERNEL k "
-        "JOIN CUPTI_ACTIVITY_KIND_RUNTIME r USING (correlationId) GROUP BY 1 ORDER BY 1",
+        "SELECT k.deviceId, count(*), count(DISTINCT r.globalTid), min(k.correlationId) FROM CUPTI_ACTIVITY_KIND_KERNEL"
+        " k JOIN CUPTI_ACTIVITY_KIND_RUNTIME r USING (correlationId) GROUP BY 1 ORDER BY 1",
     )
     assert [row[0] for row in launches] == [0, 1, 2, 3]
     assert all(threads == 2 for *_, threads, _ in launches)  # forward and backward

@@ -1,4 +1,5 @@
-"""What makes order harder to see is in the reports: groups of several communicators, splits, captured steps, windows, losses."""
+"""What makes order harder to see is in the reports: groups of several communicators, splits, captured steps, windows,
+losses."""
 
 from __future__ import annotations
 
@@ -32,8 +33,8 @@ def ranges(path):
     """Start, end, name and payload of NCCL's ranges, in the order of starts."""
     rows = query(
         path,
-        "SELECT start, end, coalesce(e.text, s.value), jsonText FROM NVTX_EVENTS e LEFT JOIN StringIds s ON s.id = e.textId "
-        "WHERE domainId = 1 AND eventType = 59 ORDER BY start",
+        "SELECT start, end, coalesce(e.text, s.value), jsonText FROM NVTX_EVENTS e LEFT JOIN StringIds s ON s.id ="
+        " e.textId WHERE domainId = 1 AND eventType = 59 ORDER BY start",
     )
     return [(start, end, name, json.loads(payload) if payload else {}) for start, end, name, payload in rows]
 

@@ -117,7 +117,10 @@ def test_a_signal_reaches_the_program(script, tmp_path):
     assert len(list((tmp_path / "reports").iterdir())) == 1
 
 
-LASTS = 'trap "echo asked >>asked" TERM; echo ready; i=0; while [ ! -e over ] && [ $((i += 1)) -lt 900 ]; do sleep 0.05; done; exit 6'
+LASTS = (
+    'trap "echo asked >>asked" TERM; echo ready; i=0; while [ ! -e over ] && [ $((i += 1)) -lt 900 ]; do sleep 0.05;'
+    " done; exit 6"
+)
 
 
 @pytest.mark.parametrize(("options", "signals"), [(["--end-after", "60"], 2), (["--end-after", "1"], 1)])

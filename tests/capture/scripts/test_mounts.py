@@ -108,7 +108,8 @@ printf '%s\\0' "$@" >/reports/words
 
 @pytest.fixture
 def cluster(site):
-    """Applies a manifest: gives its documents, and what starts words in a container of it, where only its image and mounts are."""
+    """Applies a manifest: gives its documents, and what starts words in a container of it, where only its image and
+    mounts are."""
     tool = site / "image/nsight"
     (site / "nsight/2025").rename(tool)
     (site / "image/mpirun").write_text(MPIRUN)

@@ -82,7 +82,10 @@ def test_the_log_of_nccl_has_the_ranks_and_times_that_are_read_back(tmp_path):
         .replace("%T", "06:16:47")
         .replace("%6f", "250000")
     )
-    line = f"{stamp}h:1:1 [0] NCCL INFO AllReduce: opCount 0 sendbuff 0x1 recvbuff 0x2 count 10 datatype 7 op 0 root 0 comm 0x5 "
+    line = (
+        f"{stamp}h:1:1 [0] NCCL INFO AllReduce: opCount 0 sendbuff 0x1 recvbuff 0x2 count 10 datatype 7 op 0 root 0"
+        " comm 0x5 "
+    )
     log = tmp_path / "nccl.h.1.log"
     log.write_text(f"{line}[nranks=2] stream 0x9\n{line.replace('47.25', '48.50')}[nranks=2] stream 0x9\n")
     target = tmp_path / "calls.csv"

@@ -62,7 +62,10 @@ ANALYZE = (
     "analyze -r gpu_gaps,gpu_time_util gpu.sqlite",
     "analyze -r gpu_gaps:gap=1:rows=5000 gpu.sqlite",
     # O
-    "analyze -r cuda_api_sync:rows=2,cuda_memcpy_async:rows=-1,cuda_memcpy_sync,cuda_memset_sync -f csv,json gpu.sqlite",
+    (
+        "analyze -r cuda_api_sync:rows=2,cuda_memcpy_async:rows=-1,cuda_memcpy_sync,cuda_memset_sync -f csv,json"
+        " gpu.sqlite"
+    ),
     "analyze -r gpu_gaps:gap=1,cuda_api_sync -o . gpu.sqlite",
     "analyze -r gpu-starv,cuda-sync-api,gpu-low-util -f csv gpu.sqlite",
     "analyze -r cuda_api_sync:process=50556:rows=-1 -f csv gpu.sqlite",

@@ -48,7 +48,8 @@ OWN_WORDS = re.compile(r"^(ERROR|WARNING|PROCESSED|Generating)\b")
 NO_ROWS = ("Report was successfully run, but no data was returned.", "The report has no rows.")
 ADVICE = re.compile(r"   \d\. ")
 DOING = re.compile(
-    r"Processing \[(?P<file>[^]]*)\] with \[(?:/\S*/)?(?P<name>[\w-]+)(?:\.py)?\](?:\(.*?\))?(?P<place>.*?)\.\.\. ?(?P<more>.*)"
+    r"Processing \[(?P<file>[^]]*)\] with \[(?:/\S*/)?(?P<name>[\w-]+)(?:\.py)?\](?:\(.*?\))?(?P<place>.*?)\.\.\."
+    r" ?(?P<more>.*)"
 )
 
 

@@ -52,8 +52,8 @@ def test_the_envelope_of_info_is_as_promised(alltrace, run):
         "component": 0,
     }
     reason = (
-        "100 % of the communication is not explained; for 100 % the communicator is known neither from the reports nor from the "
-        "times"
+        "100 % of the communication is not explained; for 100 % the communicator is known neither from the reports nor"
+        " from the times"
     )
     assert answered(alltrace("info", run, "--format", "json")) == {
         "alltrace": 1,
@@ -82,8 +82,10 @@ def test_forms_of_an_answer_and_some_of_its_rows(alltrace, run):
     ]
     assert "note: rank 2: no report" in done.out
     done = alltrace("gaps", run, "--format", "csv", "--min-ns", "1000")
-    assert done.out == (
-        "rank,gpu,start_ns,duration_ns,before,after\n0,GPU-0,60000000,10000000,ncclDevKernel_AllReduce_Sum_f32_RING_LL,copy HtoD\n"
+    assert (
+        done.out
+        == "rank,gpu,start_ns,duration_ns,before,after\n0,GPU-0,60000000,10000000,ncclDevKernel_AllReduce_Sum_f32_RING_LL,copy"
+        " HtoD\n"
     )
     assert done.err == "alltrace: rank 2: no report\n"
     assert [r["rank"] for r in answered(alltrace("overlap", run, "--ranks", "1", "--format", "json"))["rows"]] == [1]

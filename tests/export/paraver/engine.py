@@ -1,7 +1,8 @@
 """What Paraver's own engine, `paramedir`, shows of a small trace in each configuration.
 
-`python -m tests.export.paraver.engine PARAMEDIR` rewrites `engine.json`: the printed values and their sources. Paraver's kernel,
-which has `paramedir`, is built from the public source bsc-performance-tools/paraver-kernel (LGPL-2.1).
+`python -m tests.export.paraver.engine PARAMEDIR` rewrites `engine.json`: the printed values and their sources.
+Paraver's kernel, which has `paramedir`, is built from the public source bsc-performance-tools/paraver-kernel
+(LGPL-2.1).
 """
 
 from __future__ import annotations

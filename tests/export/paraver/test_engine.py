@@ -1,4 +1,5 @@
-"""The configurations in Paraver's own engine show what the run has: kept results of it, and the engine itself where it is named.
+"""The configurations in Paraver's own engine show what the run has: kept results of it, and the engine itself where it
+is named.
 
 ALLTRACE_PARAMEDIR names `paramedir`.
 """

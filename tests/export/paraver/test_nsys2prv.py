@@ -1,5 +1,5 @@
-"""The same reports through nsys2prv, which is run as a program: counts and times by name, the set of communications, the labels of
-types and values, and local memory are equal.
+"""The same reports through nsys2prv, which is run as a program: counts and times by name, the set of communications,
+the labels of types and values, and local memory are equal.
 
 ALLTRACE_NSYS2PRV names its executable; it calls nsys itself.
 """

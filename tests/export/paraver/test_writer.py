@@ -60,9 +60,9 @@ def test_every_record_byte_by_byte(tmp_path):
         "1:1:1:1:3:1200:1300:0",
         "2:1:1:1:2:1300:63000006:0",
     ]
-    assert (tmp_path / "out.row").read_text() == (
-        "LEVEL CPU SIZE 1\nhost0.GPU-5\n\nLEVEL NODE SIZE 1\nhost0\n\nLEVEL TASK SIZE 1\nrank 5\n\n"
-        "LEVEL THREAD SIZE 3\nTHREAD 1.1.1 (main)\nCUDA-D0.S7-host0\nCUDA-D0.S30-host0\n"
+    assert (
+        (tmp_path / "out.row").read_text()
+        == "LEVEL CPU SIZE 1\nhost0.GPU-5\n\nLEVEL NODE SIZE 1\nhost0\n\nLEVEL TASK SIZE 1\nrank 5\n\nLEVEL THREAD SIZE 3\nTHREAD 1.1.1 (main)\nCUDA-D0.S7-host0\nCUDA-D0.S30-host0\n"
     )
     assert labels(tmp_path)[ev.CALL] == {0: "End", 1: "cudaLaunchKernel"}
     assert labels(tmp_path)[ev.KERNEL] == {0: "End", 1: "gemm_kernel", 2: "other"}
@@ -288,8 +288,9 @@ def test_too_many_threads_are_refused_or_folded(tmp_path):
 def test_details_numbers_and_domains_of_nsys2prv(tmp_path):
     rows = {"kernels": [collective(0, 10, correlation=8, registers=64, grid_x=3, local_memory=2**33)]}
     _, _, records = exported(tmp_path, {0: rows}, ids="nsys2prv", details=True)
-    assert records[1] == (
-        f"2:1:1:1:1:0:63000007:1:9101:3:9102:0:9103:0:9104:0:9105:0:9106:0:9107:0:9108:0:9109:{2**33}:9110:64:9200:8"
+    assert (
+        records[1]
+        == f"2:1:1:1:1:0:63000007:1:9101:3:9102:0:9103:0:9104:0:9105:0:9106:0:9107:0:9108:0:9109:{2**33}:9110:64:9200:8"
     )
     exported(tmp_path / "2", {0: {"ranges": DOMAINS}})
     kinds = [(e.types, e.values) for e in ev.read_pcf(tmp_path / "2" / "out.pcf")]

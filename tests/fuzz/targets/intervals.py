@@ -179,6 +179,7 @@ def _encloses(outer: tuple[int, int, int], inner: tuple[int, int, int]) -> bool:
 
 
 def _shortest(rows: list[tuple[int, int, int]], encloses: Callable[[int], bool]) -> int:
-    """The shortest row that encloses; of equally short ones the last by start, descending end and row; -1 where there is none."""
+    """The shortest row that encloses; of equally short ones the last by start, descending end and row; -1 where there
+    is none."""
     found = [n for n in range(len(rows)) if encloses(n)]
     return min(found, key=lambda n: (rows[n][2] - rows[n][1], -rows[n][1], rows[n][2], -n), default=-1)

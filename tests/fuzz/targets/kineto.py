@@ -16,7 +16,8 @@ _OF_A_KIND = 4  # events kept of each category
 
 
 def corpus() -> list[bytes]:
-    """A few events of each kind: as an object, as a bare list, indented, with metadata behind the events, and without any."""
+    """A few events of each kind: as an object, as a bare list, indented, with metadata behind the events, and without
+    any."""
     with tempfile.TemporaryDirectory() as folder:
         write_run("tiny", folder, "kineto", operators=True, ideal=True)
         whole = json.loads(next(Path(folder).glob("*.pt.trace.json")).read_bytes())

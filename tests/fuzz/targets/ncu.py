@@ -1,4 +1,5 @@
-"""Reports of Nsight Compute and pages that it printed, damaged: launches with all their detail, listings and every view."""
+"""Reports of Nsight Compute and pages that it printed, damaged: launches with all their detail, listings and every
+view."""
 
 from __future__ import annotations
 

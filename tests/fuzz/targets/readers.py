@@ -1,4 +1,5 @@
-"""Small readers in Python: training logs, GPU logs, nccl-tests, PyTorch's flight recorder and memory snapshots, damaged."""
+"""Small readers in Python: training logs, GPU logs, nccl-tests, PyTorch's flight recorder and memory snapshots,
+damaged."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """SQLite exports: damaged database files, read from their pages, against the `sqlite3` module and its integrity check.
 
-Of a table that the check refuses no rows are read without a warning; of any other they are those that `sqlite3` reads. The check
-also checks indexes and the map of pages of a database with auto_vacuum, and the decoder reads neither these
+Of a table that the check refuses no rows are read without a warning; of any other they are those that `sqlite3` reads.
+The check also checks indexes and the map of pages of a database with auto_vacuum, and the decoder reads neither these
 nor tables that are not rows by number: there, rows are compared only if everything is valid.
 """
 
@@ -27,7 +27,8 @@ _BATCH_ROWS = 100
 
 
 def corpus() -> list[bytes]:
-    """Small databases: rows of all types, long text, interior pages, WITHOUT ROWID, free pages, columns added later, UTF-16."""
+    """Small databases: rows of all types, long text, interior pages, WITHOUT ROWID, free pages, columns added later,
+    UTF-16."""
     usual = [
         "CREATE TABLE t (a INTEGER, b INT, c TEXT, d REAL, e BLOB)",
         ("INSERT INTO t VALUES (?, ?, ?, ?, ?)", [_row(n) for n in range(60)]),

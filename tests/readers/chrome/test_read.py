@@ -21,15 +21,34 @@ from alltrace.trace.errors import InputError
 from alltrace.trace.schema import TABLES
 
 SAME = {  # the questions whose answers are the same from a run and from its trace, of each recorded run
-    "ddp": "kernels breakdown overlap collectives steps diagnose stragglers gaps critical-path whatif launches operators idle",
-    "kineto": "kernels breakdown overlap collectives steps diagnose stragglers gaps critical-path whatif launches operators idle",
-    "pipeline": "kernels breakdown overlap collectives steps diagnose stragglers gaps critical-path whatif launches operators idle",
-    "rocm": "kernels breakdown overlap collectives steps diagnose stragglers gaps critical-path whatif launches operators idle",
-    "experts": "kernels breakdown overlap collectives steps diagnose stragglers gaps critical-path whatif launches operators idle",
-    # samples of metrics are not in a trace: they say how far a GPU's clock fell, and show that the host's ranks began earlier
-    "ddp-slow-rank": "kernels breakdown overlap collectives steps stragglers gaps critical-path whatif launches operators idle",
+    "ddp": (
+        "kernels breakdown overlap collectives steps diagnose stragglers gaps critical-path whatif launches operators"
+        " idle"
+    ),
+    "kineto": (
+        "kernels breakdown overlap collectives steps diagnose stragglers gaps critical-path whatif launches operators"
+        " idle"
+    ),
+    "pipeline": (
+        "kernels breakdown overlap collectives steps diagnose stragglers gaps critical-path whatif launches operators"
+        " idle"
+    ),
+    "rocm": (
+        "kernels breakdown overlap collectives steps diagnose stragglers gaps critical-path whatif launches operators"
+        " idle"
+    ),
+    "experts": (
+        "kernels breakdown overlap collectives steps diagnose stragglers gaps critical-path whatif launches operators"
+        " idle"
+    ),
+    # samples of metrics are not in a trace: they say how far a GPU's clock fell, and show that the host's ranks began
+    # earlier
+    "ddp-slow-rank": (
+        "kernels breakdown overlap collectives steps stragglers gaps critical-path whatif launches operators idle"
+    ),
     "host": "kernels breakdown overlap collectives steps diagnose stragglers critical-path launches operators idle",
-    # nor are samples of metrics, which are evidence of findings, and records of rank 0 are missing, so that nothing is replayed
+    # nor are samples of metrics, which are evidence of findings, and records of rank 0 are missing, so that nothing is
+    # replayed
     "sharded-slow-host": "kernels breakdown overlap collectives steps gaps launches operators idle",
     # how MPI's communicators are connected with hosts is not in it, so that its confidence differs
     "mpi": "kernels breakdown overlap collectives gaps critical-path launches operators idle",
@@ -57,7 +76,8 @@ def test_a_trace_answers_as_its_run(tmp_path, name):
     ]
     used = [{d.identity for d in r.devices} for r in run.ranks]  # that of allocations among them
     assert all({d.identity for d in r.devices} <= own for r, own in zip(again.ranks, used, strict=True))
-    # without names of communicators clocks are fitted again, from times that are aligned already, and other operations are sure
+    # without names of communicators clocks are fitted again, from times that are aligned already, and other operations
+    # are sure
     unsure = {"confidence"} if name == "rocm" else set()
     for question in SAME[name].split():
         answers = [

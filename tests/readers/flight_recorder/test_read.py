@@ -215,7 +215,8 @@ def test_files_of_inspector_are_sent_to_their_own_question(tmp_path):
 
 @pytest.mark.parametrize("form", [2, 4, "json", "indented"])
 def test_a_dump_that_ends_early_holds_the_operations_before_its_end(tmp_path, form):
-    """Wherever it is cut: the operations that are read are the first ones, unchanged, and more of them the later the cut."""
+    """Wherever it is cut: the operations that are read are the first ones, unchanged, and more of them the later the
+    cut."""
     content = dump([entry(n, op=f"nccl:all_{n}") for n in range(1, 8)])
     text = isinstance(form, str)
     data = (

@@ -56,7 +56,10 @@ def test_where_launches_are_not_as_many_or_devices_several_the_order_alone_is_kn
 
 def test_what_is_no_number_is_left_out_and_arguments_that_are_no_json_are_counted(write):
     odd = measured("odd", 1_000_700, **{FMA: "many", PIPE: True, "l1tex__m.avg": float("nan"), "l1tex__n.avg": -1.5})
-    broken = '{"ph": "X", "cat": "cuda_profiler_range", "name": "x", "pid": 0, "tid": 0, "ts": 1000800, "dur": 1, "args": {"a": nan}}'
+    broken = (
+        '{"ph": "X", "cat": "cuda_profiler_range", "name": "x", "pid": 0, "tid": 0, "ts": 1000800, "dur": 1, "args":'
+        ' {"a": nan}}'
+    )
     text = json.dumps(trace([odd])).replace('"traceEvents": [', f'"traceEvents": [{broken}, ')
     assert [(r["number"], r["metric"], r["value"]) for r in rows_of(write(text), "kernel_counters")] == [
         (1, "l1tex__n.avg", -1.5)

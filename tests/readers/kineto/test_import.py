@@ -52,7 +52,10 @@ def test_work_of_an_unknown_category_counts_and_is_noted(write, tmp_path, catego
     events += [{**e, "cat": "gpu_user_annotation"} for e in EVENTS if e.get("cat") == "kernel"]
     run = open_run(write(trace(events)), cache_dir=tmp_path / "cache")
     assert run.manifest.ranks[0].rows["kernels"] == KERNELS
-    noted = f"rank 1: events of the unknown category `{category}`, read as kernels because they have a device and a stream: {KERNELS}"
+    noted = (
+        f"rank 1: events of the unknown category `{category}`, read as kernels because they have a device and a stream:"
+        f" {KERNELS}"
+    )
     for recipe in ("kernels", "breakdown", "idle", "diagnose", "gpu_time_util", "stats:cuda_gpu_sum"):
         assert noted in run.recipe(recipe).notes
 

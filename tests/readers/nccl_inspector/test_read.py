@@ -25,7 +25,8 @@ def verbose(start_us, end_us):
 
 
 def written(folder, ahead_us=0, steps=40):
-    """Two hosts, of which the second's clock is ahead; both functions have the same numbers, drained one after the other."""
+    """Two hosts, of which the second's clock is ahead; both functions have the same numbers, drained one after the
+    other."""
     ranks = {}
     for rank, arrives in ARRIVES_US.items():
         shift = BASE_US + (ahead_us if rank > 1 else 0)

@@ -70,7 +70,8 @@ def test_garbage_alone(tmp_path):
 
 @pytest.mark.slow
 def test_every_cut_of_a_log(tmp_path):
-    """Whatever byte a log ends at: the calls before it are right, and the last one is right, null in what is cut, or not there."""
+    """Whatever byte a log ends at: the calls before it are right, and the last one is right, null in what is cut, or
+    not there."""
     written = write_log(ranks=2, calls=2, prefix="srun")
     text = written.text
     whole = [read(tmp_path, text[: n + 1]).calls for n in range(len(text)) if text[n : n + 1] == b"\n"]
@@ -103,7 +104,10 @@ def test_memory_is_that_of_one_log_however_seldom_python_looks_for_garbage(tmp_p
 
 def test_a_glued_host_is_told_by_the_others(tmp_path):
     first = b"gpu-dev-1:17:17 [2] NCCL INFO Using network IB\n"
-    glued = b"gpu-dev-1:18:18 [3] NCCL INFO comm 0x1 rank 3 nranks 4 cudaDev 3 busId 97gpu-dev-1:17:17 [2] NCCL INFO Using network IB\n"
+    glued = (
+        b"gpu-dev-1:18:18 [3] NCCL INFO comm 0x1 rank 3 nranks 4 cudaDev 3 busId 97gpu-dev-1:17:17 [2] NCCL INFO Using"
+        b" network IB\n"
+    )
     part = read(tmp_path, first + glued)
     assert [(p.host, p.pid) for p in part.records.processes] == [("gpu-dev-1", 17), ("gpu-dev-1", 18)]
     assert part.records.counts["not understood"] == 1
@@ -167,7 +171,10 @@ def test_numbers_that_are_too_long_end_nothing(tmp_path, digits):
 
 
 def test_a_split_by_a_color_of_ten_digits(tmp_path):
-    line = b"h:1:1 [0] NCCL INFO ncclCommSplit comm 0x1 rank 0 nranks 2 cudaDev 0 busId 1 parent 0x2 color 2147483646 key 0 commId 0x3"
+    line = (
+        b"h:1:1 [0] NCCL INFO ncclCommSplit comm 0x1 rank 0 nranks 2 cudaDev 0 busId 1 parent 0x2 color 2147483646 key"
+        b" 0 commId 0x3"
+    )
     part = read(tmp_path, line + b" - Init COMPLETE\n")
     assert [(i.comm_id, i.parent) for i in part.instances] in ([("0x3", "0x2")], [])
     assert part.records.counts["init"] == 1
@@ -253,7 +260,10 @@ def test_every_record_of_real_logs_is_accounted_for(corpus):
         ("Setting affinity for GPU 0 to 24-46,72", {*range(24, 47), 72}),
         ("Setting affinity for GPU 0 to 3,17", {3, 17}),
         (
-            "ncclTopoGetCpuAffinity: Affinity for GPU 1 is 24-46,72. (GPU affinity = 24-47,72-73 ; CPU affinity = 24-46,72).",
+            (
+                "ncclTopoGetCpuAffinity: Affinity for GPU 1 is 24-46,72. (GPU affinity = 24-47,72-73 ; CPU affinity ="
+                " 24-46,72)."
+            ),
             {*range(24, 48), 72, 73},
         ),
         ("Setting affinity for GPU 0 to 12", None),  # CPU 12, or CPUs 1 and 4

@@ -2,8 +2,8 @@
 
     ALLTRACE_NSIGHT=FOLDER python -m tests.readers.ncu.pages REPORT...
 
-ALLTRACE_NSIGHT is a folder with `ncu/ncu`. With ALLTRACE_NVDISASM, the path of `nvdisasm`, instructions are compared too. It
-prints a table of pages and the first differences of each, and exits with 1 where there is any.
+ALLTRACE_NSIGHT is a folder with `ncu/ncu`. With ALLTRACE_NVDISASM, the path of `nvdisasm`, instructions are compared
+too. It prints a table of pages and the first differences of each, and exits with 1 where there is any.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def close(text: str, value: float) -> bool:
 
 def compare(report: Path) -> list[Compared]:
     """All pages of a report."""
-    ((profiled,), _) = read_reports([report], detail=True)
+    (profiled,), _ = read_reports([report], detail=True)
     return [
         _raw(report, profiled),
         _details(report, profiled, "header"),
@@ -190,7 +190,7 @@ def _rules(report: Path, profiled) -> Compared:
         gain = row["speedup_percent"]
         said = (row["kind"], row["message"], row["speedup_of"] or "", "" if gain is None else f"{gain:.4g}")
         ours[str(row["launch"]), row["section"], row["rule"], *said] += 1
-    found = [f"{key}: only printed" for key in (theirs - ours)] + [f"{key}: only here" for key in (ours - theirs)]
+    found = [f"{key}: only printed" for key in theirs - ours] + [f"{key}: only here" for key in ours - theirs]
     return Compared("details, rules", sum(theirs.values()), found)
 
 
@@ -223,7 +223,7 @@ def _source(report: Path) -> list[Compared]:
     """The machine code with its columns, and which line of the source each instruction is from."""
     program = os.environ.get("ALLTRACE_NVDISASM")
     listings = Listings(partial(disassembled, program=program) if program else None)
-    ((profiled,), _) = read_reports([report], detail=True, listings=listings)
+    (profiled,), _ = read_reports([report], detail=True, listings=listings)
     answer = source.answer(profiled, (), "sass")
     of_launch, states = defaultdict(list), defaultdict(dict)
     for row in answer.table.to_pylist():
@@ -275,8 +275,8 @@ def _source(report: Path) -> list[Compared]:
 def _same_words(own: str, theirs: str) -> bool:
     """Whether two disassemblers mean the same instruction.
 
-    Hints for caches of registers are left out of the page, versions punctuate operands differently, and what the linker fills in is
-    a name here and a number there.
+    Hints for caches of registers are left out of the page, versions punctuate operands differently, and what the linker
+    fills in is a name here and a number there.
     """
     one, two = (re.findall(r"[@!\w.]+", t.replace(".reuse", "").replace("], [", "][")) for t in (own, theirs))
     return one == two or (one[0] == two[0] and ("CALL" in own or "@lo(" in own or "@hi(" in own))

@@ -1,4 +1,5 @@
-"""Real reports against every page that a real Nsight Compute prints of them; `python -m tests.readers.ncu.pages` for others."""
+"""Real reports against every page that a real Nsight Compute prints of them; `python -m tests.readers.ncu.pages` for
+others."""
 
 from __future__ import annotations
 

@@ -13,7 +13,10 @@ from alltrace.readers.ncu.read import read_report
 from alltrace.readers.ncu.text import base_factor
 from alltrace.trace.errors import InputError
 
-FACTS = '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size","Grid Size","Device","CC"'
+FACTS = (
+    '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size","Grid'
+    ' Size","Device","CC"'
+)
 LAUNCH = '"%d","4000","train","node","void gemm<a, b>(float *)","1","7","(128, 1, 1)","(7, 8, 1)","0","8.0"'
 EMPTY = ",".join(['""'] * 11)
 RAW = "\n".join(

@@ -105,5 +105,6 @@ def read() -> type[Whole]:
 
 @pytest.fixture
 def tid() -> Any:
-    """The global thread id of a thread of a process, with the VM bits that nsys sets; `tid(pid)` is a global process id."""
+    """The global thread id of a thread of a process, with the VM bits that nsys sets; `tid(pid)` is a global process
+    id."""
     return lambda pid, thread=0: (1 << 48) | (pid << 24) | thread

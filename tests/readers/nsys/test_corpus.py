@@ -74,11 +74,17 @@ def test_names_and_times_are_those_of_the_export(corpus, read, name):
     path = path_of(corpus, name)
     got = read(path, ("kernels", "copies", "api", "ranges", "osrt"))
     queries = {
-        "kernels": "select start, end, value from CUPTI_ACTIVITY_KIND_KERNEL k left join StringIds s on s.id = k.demangledName",
+        "kernels": (
+            "select start, end, value from CUPTI_ACTIVITY_KIND_KERNEL k left join StringIds s on s.id = k.demangledName"
+        ),
         "api": "select start, end, value from CUPTI_ACTIVITY_KIND_RUNTIME k left join StringIds s on s.id = k.nameId",
-        "osrt": "select start, end, value from OSRT_API k left join StringIds s on s.id = k.nameId where eventClass = 27",
-        "ranges": "select start, end, coalesce(text, value) from NVTX_EVENTS k left join StringIds s on s.id = k.textId "
-        "where eventType in (59, 60, 70, 71)",
+        "osrt": (
+            "select start, end, value from OSRT_API k left join StringIds s on s.id = k.nameId where eventClass = 27"
+        ),
+        "ranges": (
+            "select start, end, coalesce(text, value) from NVTX_EVENTS k left join StringIds s on s.id = k.textId "
+            "where eventType in (59, 60, 70, 71)"
+        ),
     }
     for table, query in queries.items():
         if table in got.tables:

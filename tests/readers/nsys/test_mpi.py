@@ -6,7 +6,10 @@ import pytest
 
 from alltrace.trace.names import name_id
 
-COMMUNICATORS = "MPI_COMMUNICATORS(rank, timestamp, commHandle, parentHandle, localRank, size, groupRoot, groupRootUid, members TEXT)"
+COMMUNICATORS = (
+    "MPI_COMMUNICATORS(rank, timestamp, commHandle, parentHandle, localRank, size, groupRoot, groupRootUid, members"
+    " TEXT)"
+)
 CALLS = "MPI_COLLECTIVES_EVENTS(start, end, globalTid, textId, commHandle, rootRank, size, recvSize, requestHandle)"
 MESSAGES = "MPI_P2P_EVENTS(start, end, globalTid, textId, commHandle, tag, remoteRank, size, requestHandle)"
 WORLD, HALF, COPY = 1140850688, 2214592514, 2214592516

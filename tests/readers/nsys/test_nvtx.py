@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 COLUMNS = (
-    "(start, end, eventType, category, color, text TEXT, globalTid, endGlobalTid, textId, domainId, uint64Value, int64Value, "
-    "doubleValue REAL, floatValue REAL, jsonTextId, jsonText TEXT)"
+    "(start, end, eventType, category, color, text TEXT, globalTid, endGlobalTid, textId, domainId, uint64Value,"
+    " int64Value, doubleValue REAL, floatValue REAL, jsonTextId, jsonText TEXT)"
 )
 NVTX = f"NVTX_EVENTS{COLUMNS}"
 

@@ -5,7 +5,10 @@ import struct
 
 import pytest
 
-ENTRIES = "NVTX_PAYLOAD_SCHEMA_ENTRIES(domainId, schemaId, idx, flags, type, name TEXT, description TEXT, arrayOrUnionDetail, offset)"
+ENTRIES = (
+    "NVTX_PAYLOAD_SCHEMA_ENTRIES(domainId, schemaId, idx, flags, type, name TEXT, description TEXT, arrayOrUnionDetail,"
+    " offset)"
+)
 ENUMS = "NVTX_PAYLOAD_ENUM_ENTRIES(domainId, schemaId, idx, name TEXT, value, isFlag)"
 NVTX = "NVTX_EVENTS(start, end, eventType, text TEXT, globalTid, domainId, binaryData TEXT)"
 SCHEMA = 16_777_223

@@ -12,8 +12,8 @@ from alltrace.readers.registry import open_report
 from alltrace.trace.errors import InputError
 
 KERNEL = (
-    "CUPTI_ACTIVITY_KIND_KERNEL(start, end, deviceId, contextId, streamId, correlationId, globalPid, demangledName, shortName, "
-    "gridX, gridY, gridZ, blockX, blockY, blockZ, registersPerThread, graphNodeId)"
+    "CUPTI_ACTIVITY_KIND_KERNEL(start, end, deviceId, contextId, streamId, correlationId, globalPid, demangledName,"
+    " shortName, gridX, gridY, gridZ, blockX, blockY, blockZ, registersPerThread, graphNodeId)"
 )
 
 
@@ -72,8 +72,7 @@ def test_copies_of_both_kinds(export, read, tid):
     got = read(
         export(
             {
-                "CUPTI_ACTIVITY_KIND_MEMCPY(start, end, deviceId, streamId, correlationId, globalPid, bytes, copyKind, srcKind, "
-                "dstKind, srcDeviceId, dstDeviceId)": [
+                "CUPTI_ACTIVITY_KIND_MEMCPY(start, end, deviceId, streamId, correlationId, globalPid, bytes, copyKind, srcKind, dstKind, srcDeviceId, dstDeviceId)": [
                     (1, 2, 0, 7, 5, tid(9), 100, 1, 1, 2, None, None),
                     (3, 4, 0, 7, 6, tid(9), 200, 10, 2, 2, 0, 1),
                     (5, 6, 0, 7, 7, tid(9), 300, 77, 9, 2, None, None),
@@ -125,8 +124,7 @@ def test_a_wait_for_a_context_has_no_stream(export, read, tid):
     got = read(
         export(
             {
-                "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION(start, end, deviceId, contextId, streamId, correlationId, globalPid, "
-                "syncType, eventId)": [
+                "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION(start, end, deviceId, contextId, streamId, correlationId, globalPid, syncType, eventId)": [
                     (1, 2, 0, 1, 0xFFFFFFFF, 5, tid(9), 4, 0xFFFFFFFF),
                     (3, 4, 0, 1, 7, 6, tid(9), 1, 3),
                 ]
@@ -253,8 +251,9 @@ def test_scheduling_memory_and_page_faults(export, read, tid):
         export(
             {
                 "SCHED_EVENTS(start, cpu, isSchedIn, globalTid)": [(1, 3, 1, tid(9, 9)), (2, 3, 0, tid(9, 9))],
-                "CUDA_GPU_MEMORY_USAGE_EVENTS(start, globalPid, deviceId, address, bytes, memKind, memoryOperationType, "
-                "name TEXT)": [(5, tid(9), 0, 4096, 64, 2, 1, "table")],
+                "CUDA_GPU_MEMORY_USAGE_EVENTS(start, globalPid, deviceId, address, bytes, memKind, memoryOperationType, name TEXT)": [
+                    (5, tid(9), 0, 4096, 64, 2, 1, "table")
+                ],
                 "CUDA_UM_CPU_PAGE_FAULT_EVENTS(start, globalPid, address, originalFaultPc, CpuInstruction, module)": [
                     (6, tid(9), 8192, 12, 1, 2)
                 ],

@@ -188,7 +188,10 @@ def test_a_raw_capture_is_imported_first(tmp_path, fake, export):
 
 def test_an_interrupt_ends_the_tool(tmp_path, fake, report):
     fake(f"echo $$ > {tmp_path}/pid; sleep 60")
-    code = "import sys; from pathlib import Path; from alltrace.readers.registry import open_report; open_report(Path(sys.argv[1]))"
+    code = (
+        "import sys; from pathlib import Path; from alltrace.readers.registry import open_report;"
+        " open_report(Path(sys.argv[1]))"
+    )
     child = subprocess.Popen(
         [sys.executable, "-c", code, str(report)], stderr=subprocess.PIPE, env={**os.environ, "TMPDIR": str(tmp_path)}
     )
@@ -295,7 +298,10 @@ def test_an_nsys_that_can_is_told_to_export_payloads_and_asked_once(tmp_path, fa
     """As Nsight Systems 2026 does: without its options, columns of payloads are null."""
     default = nccl_export(export, False, "default.sqlite", BLOBS="false", JSON="false")
     whole = nccl_export(export, True, "whole.sqlite", BLOBS="true", JSON="true")
-    body = f'case "$*" in *--include-blobs=true*--include-json=true*) cp {whole} "$target";; *) cp {default} "$target";; esac'
+    body = (
+        f'case "$*" in *--include-blobs=true*--include-json=true*) cp {whole} "$target";; *) cp {default} "$target";;'
+        " esac"
+    )
     tool = fake(body, "2026.1.0.1", "  --include-blobs=  --include-json=  --tables=")
     for _ in range(2):
         assert read(open_report(report)) == ([True, False], ())

@@ -24,7 +24,8 @@ LENGTHS = (0, 1, 40, 400, 4000)
 
 
 def random_rank(draw):
-    """Rows of a rank: calls that nest on two threads, what they launched later, on streams where kernels may overlap at will."""
+    """Rows of a rank: calls that nest on two threads, what they launched later, on streams where kernels may overlap at
+    will."""
     api, kernels, copies, graphs, ranges, marks = [], [], [], [], [], []
     begun = set()
     for thread in (0, 1):
@@ -92,8 +93,8 @@ def random_rank(draw):
 
 
 def rows_of(run, table, columns):
-    """The rows of all ranks, in time from the first event, with labels for names, GPUs and threads for their rows, and for work the
-    start and the thread of the call that launched it."""
+    """The rows of all ranks, in time from the first event, with labels for names, GPUs and threads for their rows, and
+    for work the start and the thread of the call that launched it."""
     lookups = {}
     for dictionary, column, label in (("threads", "thread", "name"), ("devices", "device", "uuid")):
         known = run.table(dictionary).project(f"rank, {column}, {label}").fetchall()

@@ -39,7 +39,8 @@ class Database:
 
     Args:
         path: Where.
-        tracks: Whether times and places are numbers of `rocpd_timestamp` and `rocpd_track`, as later versions have them.
+        tracks: Whether times and places are numbers of `rocpd_timestamp` and `rocpd_track`, as later versions have
+            them.
         suffix: What the names of its tables end with.
         pid: The process.
     """
@@ -117,7 +118,8 @@ def sizes(workgroup: tuple[int, int, int], grid: tuple[int, int, int]) -> dict[s
 
 
 def write(path: Path, *, tracks: bool = False, **about: Any) -> Path:
-    """A small database: a call that launches a kernel, a copy, a ROCTx range around both, a block of memory and a counter."""
+    """A small database: a call that launches a kernel, a copy, a ROCTx range around both, a block of memory and a
+    counter."""
     made = Database(path, tracks=tracks, **about)
     at = ZERO
     made.event("region", at, at + 900, category="MARKER_CORE_RANGE_API", call=1, name_id=made.string("step 1"))

@@ -56,7 +56,8 @@ def test_who_the_database_is_about(database):
     assert (report.environment, report.environment_removed) == ({"RANK": "3"}, 1)
     assert [(p.pid, p.name, p.gpu) for p in report.processes] == [(77, "train", True)]
     assert [str(w) for w in report.warnings] == [
-        "the reader of rocprofv3 databases is experimental: it was only tested with databases made from the published schema"
+        "the reader of rocprofv3 databases is experimental: it was only tested with databases made from the published"
+        " schema"
     ]
     (device,) = made["devices"].to_pylist()
     assert (device["ordinal"], device["bus_id"], device["sm_count"]) == (2, "0000:0c:02.0", 304)

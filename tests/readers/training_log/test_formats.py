@@ -13,10 +13,12 @@ from alltrace.trace.errors import UsageError
 
 LINES = {
     "Megatron": (
-        " [2025-11-20 14:55:23.123456] iteration        5/     100 | consumed samples:         1280 | "
-        "elapsed time per iteration (ms): "
-        "1234.5 | throughput per GPU (TFLOP/s/GPU): 512.3 | learning rate: 1.0E-05 | global batch size:   256 | lm loss: 1.5E+00 | "
-        "loss scale: 4096.0 | grad norm: 1.250 | number of skipped iterations:   1 | number of nan iterations:   0 |",
+        (
+            " [2025-11-20 14:55:23.123456] iteration        5/     100 | consumed samples:         1280 | elapsed time"
+            " per iteration (ms): 1234.5 | throughput per GPU (TFLOP/s/GPU): 512.3 | learning rate: 1.0E-05 | global"
+            " batch size:   256 | lm loss: 1.5E+00 | loss scale: 4096.0 | grad norm: 1.250 | number of skipped"
+            " iterations:   1 | number of nan iterations:   0 |"
+        ),
         5,
         {
             "step_time_s": 1.2345,
@@ -30,9 +32,11 @@ LINES = {
         },
     ),
     "nanotron": (
-        "10/17/2025 16:31:56 [INFO|DP=0|PP=0|TP=0]: iteration: 327281 / 378950 | consumed_tokens: 85.8G | "
-        "elapsed_time_per_iteration_ms: "
-        "11.5K | tokens_per_sec: 22.8K | tokens_per_sec_per_gpu: 11.4K | lm_loss: 2.38 | lr: 1e-05 | model_tflops_per_gpu: 38.3",
+        (
+            "10/17/2025 16:31:56 [INFO|DP=0|PP=0|TP=0]: iteration: 327281 / 378950 | consumed_tokens: 85.8G |"
+            " elapsed_time_per_iteration_ms: 11.5K | tokens_per_sec: 22.8K | tokens_per_sec_per_gpu: 11.4K | lm_loss:"
+            " 2.38 | lr: 1e-05 | model_tflops_per_gpu: 38.3"
+        ),
         327281,
         {
             "step_time_s": 11.5,
@@ -44,9 +48,11 @@ LINES = {
         },
     ),
     "NeMo": (
-        " 0: Training epoch 0, iteration 97/99 | lr: 1.469e-05 | global_batch_size: 128 | global_step: 97 | "
-        "reduced_train_loss: 6.265 | "
-        "train_step_timing in s: 12.22 | TFLOPS_per_GPU: 650.1 | tokens_per_sec_per_gpu: 1.073e+04 | consumed_samples: 12544",
+        (
+            " 0: Training epoch 0, iteration 97/99 | lr: 1.469e-05 | global_batch_size: 128 | global_step: 97 |"
+            " reduced_train_loss: 6.265 | train_step_timing in s: 12.22 | TFLOPS_per_GPU: 650.1 |"
+            " tokens_per_sec_per_gpu: 1.073e+04 | consumed_samples: 12544"
+        ),
         97,
         {
             "learning_rate": 1.469e-5,
@@ -58,15 +64,19 @@ LINES = {
         },
     ),
     "NeMo 1": (
-        "Epoch 0: :   9%|9 | 9/100 [00:12<01:50, reduced_train_loss=10.90, global_step=9.000, "
-        "consumed_samples=80.0, train_step_timing in s=1.230]",
+        (
+            "Epoch 0: :   9%|9 | 9/100 [00:12<01:50, reduced_train_loss=10.90, global_step=9.000, "
+            "consumed_samples=80.0, train_step_timing in s=1.230]"
+        ),
         9,
         {"loss": 10.9, "step_time_s": 1.23},
     ),
     "TorchTitan": (
-        "\x1b[31m[titan] 2025-05-05 06:16:47,100 - root - INFO - \x1b[32mstep: 10  \x1b[33mloss:  7.1234  "
-        "grad_norm:  1.2345  memory: 40.00GiB(50.62%)  "
-        "tps: 6,123  tflops: 312.45  mfu: 31.59%\x1b[39m",
+        (
+            "\x1b[31m[titan] 2025-05-05 06:16:47,100 - root - INFO - \x1b[32mstep: 10  \x1b[33mloss:  7.1234  "
+            "grad_norm:  1.2345  memory: 40.00GiB(50.62%)  "
+            "tps: 6,123  tflops: 312.45  mfu: 31.59%\x1b[39m"
+        ),
         10,
         {
             "loss": 7.1234,
@@ -78,8 +88,10 @@ LINES = {
         },
     ),
     "DeepSpeed": (
-        "[2023-01-01 00:00:00,000] [INFO] [timer.py:215:stop] epoch=0/micro_step=10/global_step=10, RunningAvgSamplesPerSec=20.5, "
-        "CurrSamplesPerSec=21.5, MemAllocated=1.0GB, MaxMemAllocated=2.0GB",
+        (
+            "[2023-01-01 00:00:00,000] [INFO] [timer.py:215:stop] epoch=0/micro_step=10/global_step=10,"
+            " RunningAvgSamplesPerSec=20.5, CurrSamplesPerSec=21.5, MemAllocated=1.0GB, MaxMemAllocated=2.0GB"
+        ),
         10,
         {"samples_per_s": 21.5, "memory_bytes": 2e9},
     ),
@@ -95,8 +107,11 @@ LINES = {
     ),
     "Hugging Face": (" 10%|#  | 10/100 [00:12<01:50,  1.25s/it]", 10, {"step_time_s": 1.25}),
     "Megatron NeoX": (
-        " samples/sec: 40.911 | iteration       10/  320000 | elapsed time per iteration (ms): 782.2 | learning rate: 2.812E-07 | "
-        "approx flops per GPU: 51.2TFLOPS | lm_loss: 1.09E+01 | loss scale: 4294967296.0 | number of skipped iterations:  10 |",
+        (
+            " samples/sec: 40.911 | iteration       10/  320000 | elapsed time per iteration (ms): 782.2 | learning"
+            " rate: 2.812E-07 | approx flops per GPU: 51.2TFLOPS | lm_loss: 1.09E+01 | loss scale: 4294967296.0 |"
+            " number of skipped iterations:  10 |"
+        ),
         10,
         {
             "step_time_s": 0.7822,
@@ -119,9 +134,11 @@ LINES = {
     ),
     "nanoGPT first": ("iter 0: loss 10.9, time 9000.00ms, mfu -100.00%", 0, {"loss": 10.9, "step_time_s": 9}),
     "verl": (
-        "(TaskRunner pid=87031) step:83 - global_seqlen/min:340538.000 - actor/pg_loss:-0.002 - actor/grad_norm:0.006 - "
-        "perf/mfu/actor:0.298 - perf/max_memory_allocated_gb:2.000 - actor/lr:np.float64(1e-06) - timing_s/step:55.5 - "
-        "perf/time_per_step:55.5 - perf/throughput:1599.2",
+        (
+            "(TaskRunner pid=87031) step:83 - global_seqlen/min:340538.000 - actor/pg_loss:-0.002 -"
+            " actor/grad_norm:0.006 - perf/mfu/actor:0.298 - perf/max_memory_allocated_gb:2.000 -"
+            " actor/lr:np.float64(1e-06) - timing_s/step:55.5 - perf/time_per_step:55.5 - perf/throughput:1599.2"
+        ),
         83,
         {
             "loss": -0.002,
@@ -303,7 +320,8 @@ def test_values_of_composer_are_of_the_batch_before_them(tmp_path):
 def test_a_pattern_of_the_users_own(tmp_path):
     path = tmp_path / "log"
     path.write_text(
-        "at 3 took 1,500.0 ms, loss = 2.5\niteration 9/ 10 | lm loss: 1.0 |\nat 4 took nan ms, loss = 2.0\nat x took 1 ms\n"
+        "at 3 took 1,500.0 ms, loss = 2.5\niteration 9/ 10 | lm loss: 1.0 |\nat 4 took nan ms, loss = 2.0\nat x took 1"
+        " ms\n"
     )
     own = [r"at (?P<step>\S+) took (?P<step_time_ms>\S+) ms(, loss = (?P<loss>\S+))?"]
     assert [s[:2] for s in read_training(str(path), patterns=own).steps] == [

@@ -61,13 +61,18 @@ def test_what_a_sample_lacks_does_not_count():
         (
             {11: GpuState(1215.0, 2619.0, 412.0, 83.0, 0x20), 1: PEER, 2: PEER},
             [11],
-            "Rank 11's GPU ran at 1,215 MHz (software thermal slowdown), its peers at 1,980. It drew 412 W at 83 °C, its peers "
-            "640 W at 61 °C.",
+            (
+                "Rank 11's GPU ran at 1,215 MHz (software thermal slowdown), its peers at 1,980. It drew 412 W at 83"
+                " °C, its peers 640 W at 61 °C."
+            ),
         ),
         (
             {3: GpuState(1215.0, reasons=0x48), 4: GpuState(1225.0, reasons=0x48), 5: PEER},
             [3, 4],
-            "The GPUs of ranks 3-4 ran at 1,220 MHz (hardware slowdown, hardware thermal slowdown), their peers at 1,980.",
+            (
+                "The GPUs of ranks 3-4 ran at 1,220 MHz (hardware slowdown, hardware thermal slowdown), their peers at"
+                " 1,980."
+            ),
         ),
         ({0: GpuState(1965.0), 1: PEER}, [0], "Rank 0's GPU ran at 1,965 MHz, its peers at 1,980."),
         (

@@ -158,7 +158,8 @@ def test_no_replay_is_ever_taken_for_another_graph():
 
 
 def test_kernels_of_pieces_belong_to_the_operators_of_their_own_capture(tmp_path):
-    """Four graphs of one, two, two and three kernels, captured one after the other; two passes replay them in that order."""
+    """Four graphs of one, two, two and three kernels, captured one after the other; two passes replay them in that
+    order."""
     pieces = [["a"], ["b", "c"], ["d", "e"], ["f", "g", "h"]]
     api, ranges, kernels, at = [], [], [], 100
     for words in pieces:

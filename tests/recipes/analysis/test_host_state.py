@@ -141,14 +141,19 @@ BUSY = HostState(0.95, 0.0, 3.0)
         (
             {3: HostState(0.9, 0.0, 1.0, "gc_collect_main", 0.83), 1: HostState(0.4, 0.0, 1.0)},
             [3],
-            "The launching thread of rank 3 was on a CPU for 90 % of that time (other ranks: 40 %), so it was busy. 83 % of its "
-            "CPU samples there are in `gc_collect_main`.",
+            (
+                "The launching thread of rank 3 was on a CPU for 90 % of that time (other ranks: 40 %), so it was busy."
+                " 83 % of its CPU samples there are in `gc_collect_main`."
+            ),
         ),
         (
             {3: HostState(0.1, 0.75, 8.0), 4: HostState(0.1, 0.75, 8.0), 1: BUSY},
             [3, 4],
-            "The launching thread of ranks 3-4 was on a CPU for 10 % of that time (other ranks: 95 %), so it waited or could not "
-            "run. Other threads of the job had the CPU that it left for 75 % of the rest: give it its own core.",
+            (
+                "The launching thread of ranks 3-4 was on a CPU for 10 % of that time (other ranks: 95 %), so it waited"
+                " or could not run. Other threads of the job had the CPU that it left for 75 % of the rest: give it its"
+                " own core."
+            ),
         ),
         ({0: HostState(0.5)}, [0], "The launching thread of rank 0 was on a CPU for 50 % of that time."),
         ({0: HostState(symbol="read", symbol_share=0.5)}, [0], "50 % of its CPU samples there are in `read`."),
@@ -229,28 +234,38 @@ HOSTS = {0: "a", 1: "a", 2: "a", 3: "b", 4: "b"}
         (
             {0: CpuPlaces(40.0), 1: STAYS, 3: STAYS},
             [0],
-            "The launching thread of rank 0 came to another CPU 40.0 times per second on CPUs, those of the others 0.1 times: bind "
-            "each rank to cores of the NUMA node of its GPU (the reports do not state which).",
+            (
+                "The launching thread of rank 0 came to another CPU 40.0 times per second on CPUs, those of the others"
+                " 0.1 times: bind each rank to cores of the NUMA node of its GPU (the reports do not state which)."
+            ),
             {"cpu_moves_per_s": 40.0, "peers_cpu_moves_per_s": 0.1},
         ),
         (
             {0: CpuPlaces(40.0), 1: CpuPlaces(42.0), 2: CpuPlaces(2.0)},
             [0, 1],
-            "The launching threads of ranks 0-1 came to another CPU 41.0 times per second on CPUs, those of the others 2.0 times: "
-            "bind each rank to cores of the NUMA node of its GPU (the reports do not state which).",
+            (
+                "The launching threads of ranks 0-1 came to another CPU 41.0 times per second on CPUs, those of the"
+                " others 2.0 times: bind each rank to cores of the NUMA node of its GPU (the reports do not state"
+                " which)."
+            ),
             {"cpu_moves_per_s": 41.0, "peers_cpu_moves_per_s": 2.0},
         ),
         (
             {0: STAYS, 1: CpuPlaces(0.1, {"8": 0.6, "9": 0.4}), 2: CpuPlaces(0.1, {"3": 1.0})},
             [0],
-            "Ranks 0-1 both launch from CPU 8: bind each to its own cores of the NUMA node of its GPU (the reports do not state "
-            "which).",
+            (
+                "Ranks 0-1 both launch from CPU 8: bind each to its own cores of the NUMA node of its GPU (the reports"
+                " do not state which)."
+            ),
             {"shared_cpu_share": 0.6},
         ),
         (
             {3: CpuPlaces(0.0, {"2": 0.5, "5": 0.5}, near="0-7"), 4: CpuPlaces(0.0, {"2": 0.5, "5": 0.5})},
             [4],
-            "Ranks 3-4 both launch from CPUs 2, 5: bind each to its own cores of the NUMA node of its GPU (rank 3: CPUs 0-7).",
+            (
+                "Ranks 3-4 both launch from CPUs 2, 5: bind each to its own cores of the NUMA node of its GPU (rank 3:"
+                " CPUs 0-7)."
+            ),
             {"shared_cpu_share": 1.0},
         ),
         ({0: STAYS, 3: STAYS}, [0], "", {}),  # CPUs of two hosts
@@ -264,8 +279,10 @@ HOSTS = {0: "a", 1: "a", 2: "a", 3: "b", 4: "b"}
                 1: CpuPlaces(0.0, {"1": 1.0}, near="0-7", away_share=0.0),
             },
             [0, 1],
-            "The launching thread of rank 0 was away from the NUMA node of its GPU for 90 % of its time, most on CPU 9: bind it to "
-            "CPUs 0-7, which NCCL's log states as near that GPU.",
+            (
+                "The launching thread of rank 0 was away from the NUMA node of its GPU for 90 % of its time, most on"
+                " CPU 9: bind it to CPUs 0-7, which NCCL's log states as near that GPU."
+            ),
             {"other_node_share": 0.9},
         ),
         (
@@ -277,22 +294,28 @@ HOSTS = {0: "a", 1: "a", 2: "a", 3: "b", 4: "b"}
         (
             {0: on(0.1, 0.9, 0), 1: on(1.0, 0.0, 0), 2: on(0.9, 0.1, 0), 3: on(0.0, 1.0, 1)},
             [0],
-            "The launching thread of rank 0 spent 90 % of its time away from socket 0 (CPUs 0-7), from which ranks 1-2 whose GPUs "
-            "are of the same NUMA node (0) launch.",
+            (
+                "The launching thread of rank 0 spent 90 % of its time away from socket 0 (CPUs 0-7), from which ranks"
+                " 1-2 whose GPUs are of the same NUMA node (0) launch."
+            ),
             {"other_node_share": 0.9},
         ),
         (
             {0: on(0.1, 0.9), 1: on(1.0, 0.0), 2: on(0.9, 0.1)},
             [0],
-            "The launching thread of rank 0 spent 90 % of its time away from socket 0 (CPUs 0-7), from which ranks 1-2 of the same "
-            "host launch. Which socket its GPU is attached to is not stated.",
+            (
+                "The launching thread of rank 0 spent 90 % of its time away from socket 0 (CPUs 0-7), from which ranks"
+                " 1-2 of the same host launch. Which socket its GPU is attached to is not stated."
+            ),
             {"other_node_share": 0.9},
         ),
         (
             {0: on(0.4, 0.6), 1: on(1.0, 0.0), 2: on(0.0, 1.0)},
             [0],
-            "The launching thread of rank 0 ran on several sockets, 60 % on socket 1 (CPUs 8-15), 40 % on socket 0 (CPUs 0-7) of "
-            "its time: bind it to CPUs of one.",
+            (
+                "The launching thread of rank 0 ran on several sockets, 60 % on socket 1 (CPUs 8-15), 40 % on socket 0"
+                " (CPUs 0-7) of its time: bind it to CPUs of one."
+            ),
             {"other_node_share": 0.4},
         ),
         ({0: on(0.0, 1.0), 1: on(1.0, 0.0), 2: on(0.0, 1.0)}, [0], "", {}),  # the job has ranks on both

@@ -76,7 +76,8 @@ def test_waits_are_of_the_adapter_and_the_switch_that_wait_most(tmp_path):
 
 
 def test_an_adapter_is_told_by_what_it_sends_while_it_sends(tmp_path):
-    # 24 GB/s for 25 ns, 12 GB/s for 50 ns, and one that sends nothing; what is sent behind the judged time does not count
+    # 24 GB/s for 25 ns, 12 GB/s for 50 ns, and one that sends nothing; what is sent behind the judged time does not
+    # count
     rows = [sample(100, 125, "IB: Bytes sent", 24e6), sample(125, 200, "IB: Bytes sent", 1e6)]
     rows += [
         sample(100, 150, "IB: Bytes sent", 12e6, "mlx5_1", 2),
@@ -135,15 +136,20 @@ PEER = NetworkState(11.8, 11.7, 40.0, "mlx5_0")
         (
             {"n3": NetworkState(3.1, 3.0, 12_000.0, "mlx5_2"), "n1": PEER, "n2": PEER},
             ["n3"],
-            "While devices waited, the adapters of host n3 sent 3.10 GB/s and received 3.00 GB/s, those of the other hosts 11.80 "
-            "GB/s. Adapter mlx5_2 waited to send for 12,000 ticks per ms, elsewhere 40.",
+            (
+                "While devices waited, the adapters of host n3 sent 3.10 GB/s and received 3.00 GB/s, those of the"
+                " other hosts 11.80 GB/s. Adapter mlx5_2 waited to send for 12,000 ticks per ms, elsewhere 40."
+            ),
             True,
         ),
         (
             {"n3": NetworkState(11.0, None, 50.0, "", 5_000.0), "n1": PEER},
             ["n3"],
-            "While devices waited, the adapters of host n3 sent 11.00 GB/s, those of the other hosts 11.80 GB/s. An adapter waited "
-            "to send for 50 ticks per ms, elsewhere 40. The busiest switch waited to send for 5,000 ticks per ms.",
+            (
+                "While devices waited, the adapters of host n3 sent 11.00 GB/s, those of the other hosts 11.80 GB/s. An"
+                " adapter waited to send for 50 ticks per ms, elsewhere 40. The busiest switch waited to send for 5,000"
+                " ticks per ms."
+            ),
             False,
         ),
         (

@@ -42,7 +42,8 @@ def test_all_recipes_together_answer_as_each_alone(tmp_path):
 
 
 def test_nvidias_times_and_the_runs_own_stand_side_by_side(tmp_path):
-    """The same run, its session started 5,000 ns before its first event: recipes of NVIDIA's names tell that, others do not."""
+    """The same run, its session started 5,000 ns before its first event: recipes of NVIDIA's names tell that, others do
+    not."""
     rows = {r: {"kernels": [kernel(5000 + 10 * r, 5040), kernel(10**9, 10**9 + 20)], "ranges": []} for r in (0, 1)}
     run = make_run(tmp_path / "run", rows)
     questions = [

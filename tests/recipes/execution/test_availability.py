@@ -43,7 +43,10 @@ def test_each_table_that_is_missing_is_named(tmp_path):
         (
             NO_RANGES + "the answer is empty",
             "no rank has `api`: the reports hold no CUDA calls, so the answer is empty",
-            "no rank has `kernels` or `copies`: the reports hold no GPU kernels and no GPU copies, so the answer is empty",
+            (
+                "no rank has `kernels` or `copies`: the reports hold no GPU kernels and no GPU copies, so the answer is"
+                " empty"
+            ),
         ),
     )
 
@@ -80,7 +83,10 @@ def test_an_answer_without_rows_is_never_silent(tmp_path):
     assert notes_of(tmp_path, "nccl_gpu_proj_sum", **tables) == (
         0,
         (
-            "nothing in `ranges`, `kernels`, `copies` or `api` matches what nccl_gpu_proj_sum lists, so the answer is empty",
+            (
+                "nothing in `ranges`, `kernels`, `copies` or `api` matches what nccl_gpu_proj_sum lists, so the answer"
+                " is empty"
+            ),
         ),
     )
 

@@ -30,7 +30,8 @@ def same(one, other):
 
 @pytest.fixture(scope="module")
 def reports(tmp_path_factory):
-    """Two jobs of four ranks: one with a slow rank on one host, so that clocks do not differ, one whose two hosts' clocks do."""
+    """Two jobs of four ranks: one with a slow rank on one host, so that clocks do not differ, one whose two hosts'
+    clocks do."""
     folder = tmp_path_factory.mktemp("parts")
     write_run("straggler", folder / "one", hosts=1, **SMALL, ideal=True)
     write_run("straggler", folder / "two", hosts=2, drift_ppm=200.0, **{**SMALL, "steps": 20}, ideal=True)
@@ -202,7 +203,8 @@ def test_of_a_rank_anew_only_its_own_part_is_made(reports, run, made, tmp_path):
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("job", ["one", "two"])
 def test_another_clock_makes_no_part_anew(reports, made, tmp_path, job):
-    """A rank that comes later began before all others, and gives drifting hosts another rate, so that every time is another."""
+    """A rank that comes later began before all others, and gives drifting hosts another rate, so that every time is
+    another."""
     files = sorted((reports / job).glob("*.sqlite"))
     run = tmp_path / "run"
     import_reports([str(p) for p in files[1:]], run, jobs=1)

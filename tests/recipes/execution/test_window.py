@@ -60,7 +60,8 @@ def test_no_selection_leaves_nothing_out():
 
 def test_host_rows_count_by_host_extent_and_device_rows_by_device_extent(tmp_path):
     run = make_run(tmp_path / "run", {r: rows_of(device_lag=70) for r in range(2)})
-    # a kernel of step 2 starts on the host side of step 2 at 210 and on the device at 270 to 330, its collective in step 3 at 330
+    # a kernel of step 2 starts on the host side of step 2 at 210 and on the device at 270 to 330, its collective in
+    # step 3 at 330
     overlap = ask(run, "overlap", steps="2:4")
     assert overlap.table.column("compute_ns").to_pylist() == [120, 120]
     assert overlap.table.column("communication_ns").to_pylist() == [40, 40]

@@ -22,11 +22,15 @@ def stamp(at_ms, digits=3, zone=""):
 
 
 def trained(at_ms, number, **how):
-    return f" {stamp(at_ms, **how)}iteration {number:8}/     99 | elapsed time per iteration (ms): 44.3 | lm loss: 1.0E+01 |\n"
+    return (
+        f" {stamp(at_ms, **how)}iteration {number:8}/     99 | elapsed time per iteration (ms): 44.3 | lm loss:"
+        " 1.0E+01 |\n"
+    )
 
 
 def job(draw, steps=8, digits=3, host="node-0", zone=""):
-    """A training log, NCCL logs of two ranks without lines of steps, and each call's step by rank and count, which is told once."""
+    """A training log, NCCL logs of two ranks without lines of steps, and each call's step by rank and count, which is
+    told once."""
     training, texts, truth = "", [init(rank) for rank in range(2)], [{}, {}]
     texts = ["[rank0]: hello\n" + text for text in texts]
     at = 0

@@ -125,7 +125,8 @@ def test_files_without_a_table_are_one_note_with_the_first_names(tmp_path):
     (said,) = [n for n in notes if "other_" in n]
     assert (
         said
-        == f"no table of nccl-tests in {tmp_path}/other_00.log, {tmp_path}/other_01.log, {tmp_path}/other_02.log and 50 more"
+        == f"no table of nccl-tests in {tmp_path}/other_00.log, {tmp_path}/other_01.log, {tmp_path}/other_02.log and 50"
+        " more"
     )
     assert len(notes) == 2
 
@@ -135,7 +136,10 @@ def test_failures_and_single_ranks_are_said(tmp_path):
         "".join(f"# Rank {rank} Group 0 Pid 1 on host-{rank} device 0 [0x07] H100\n" for rank in range(2))
         + "# size count type redop root time algbw busbw #wrong\n8 2 float sum -1 5.5 0.5 0.5 0\n"
     )
-    failure = "host-1: Test CUDA failure common.cu:297 'uncorrectable ECC error encountered'\n .. host-1 pid 4: Test failure a.cu:5\n"
+    failure = (
+        "host-1: Test CUDA failure common.cu:297 'uncorrectable ECC error encountered'\n .. host-1 pid 4: Test failure"
+        " a.cu:5\n"
+    )
     path = tmp_path / "all_reduce.out"
     path.write_text(text + failure)
     its = answer([read_tests(str(path))], "summary")

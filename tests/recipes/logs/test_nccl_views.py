@@ -30,8 +30,8 @@ def init(rank, nranks=2, comm=0x100, pid=None, ident="0xabc", host=HOST):
 
 def coll(rank, op="AllReduce", count=1024, datatype=7, k=0, comm=0x100, nranks=2, root=0, host=HOST, redop=0):
     return (
-        f"{host}:{10 + rank}:{10 + rank} [{rank}] NCCL INFO {op}: opCount {k:x} sendbuff 0x1 recvbuff 0x2 count {count} "
-        f"datatype {datatype} op {redop} root {root} comm {comm + rank:#x} [nranks={nranks}] stream 0x5\n"
+        f"{host}:{10 + rank}:{10 + rank} [{rank}] NCCL INFO {op}: opCount {k:x} sendbuff 0x1 recvbuff 0x2 count {count}"
+        f" datatype {datatype} op {redop} root {root} comm {comm + rank:#x} [nranks={nranks}] stream 0x5\n"
     )
 
 
@@ -115,9 +115,11 @@ def test_steps_printed_by_every_rank(ask):
 
 
 def job_by_rank(draw, steps, printing=0):
-    """A log for each of four ranks, of which one has steps' lines, and the step of each call by its count, which is told once.
+    """A log for each of four ranks, of which one has steps' lines, and the step of each call by its count, which is
+    told once.
 
-    Ranks 2 and 3 have a communicator of their own, and each rank sends as often as it likes; a step's last call is everybody's.
+    Ranks 2 and 3 have a communicator of their own, and each rank sends as often as it likes; a step's last call is
+    everybody's.
     """
     texts = ["".join(init(r, 4) for r in [rank]) for rank in range(4)]
     for rank in (2, 3):
@@ -154,7 +156,10 @@ def test_logs_without_lines_of_steps_are_held_against_those_with_them(ask, seed)
     for call in calls:
         found[call["global_rank"]][call["count"]] = call["step"]
     assert found == truth
-    note = "3 logs of 4 with calls have no step's line: their steps are by the order of the calls that they share with logs that have"
+    note = (
+        "3 logs of 4 with calls have no step's line: their steps are by the order of the calls that they share with"
+        " logs that have"
+    )
     assert answer.notes.count(note) == 1
     rows, answer = ask("ops", *texts, steps=Span(2, 4))
     assert sum(r["calls"] for r in rows) == sum(at in (2, 3) for its in truth for at in its.values())
@@ -169,8 +174,8 @@ def test_logs_that_share_nothing_with_lines_of_steps_are_noted(ask):
     assert sum(r["calls"] for r in rows) == sum(at in (1, 2) for n in (0, 2, 3) for at in truth[n].values())
     assert (
         "2 of 5 logs with calls have no step's line and share no communicator from its INIT on with logs that have, "
-        "so none of their calls is counted with --steps"
-    ) in answer.notes
+        "so none of their calls is counted with --steps" in answer.notes
+    )
 
 
 def unnamed(rank):
@@ -254,8 +259,8 @@ def test_rank_is_that_of_the_process_and_communicator(ask):
     text += f"{HOST}:10:10 [0] NCCL INFO comm 0x100 rank 0 nranks 2 cudaDev 0 busId 1000 - Destroy COMPLETE\n"
     text += (
         f"{HOST}:10:10 [0] NCCL INFO ncclCommSplit comm 0x100 rank 3 nranks 4 cudaDev 0 nvmlDev 0 busId 1000 "
-        "parent 0x9 splitCount 1 color 0 key 3 - Init COMPLETE\n"
-    ) + coll(0, comm=0x100, nranks=4, k=1)
+        "parent 0x9 splitCount 1 color 0 key 3 - Init COMPLETE\n" + coll(0, comm=0x100, nranks=4, k=1)
+    )
     rows, _answer = ask("calls", text)
     assert [(r["rank"], r["pid"], r["group_size"]) for r in rows] == [(0, 10, 2), (1, 11, 2), (3, 10, 4)]
     assert [(r["device"], r["stream"], r["state"]) for r in rows] == [
@@ -370,7 +375,8 @@ def test_order_and_missing_calls(ask):
 
 
 def test_opcounts_that_do_not_count(ask):
-    """All calls have one opCount: from INIT on, calls are compared by their order; a log without its INIT cannot be placed."""
+    """All calls have one opCount: from INIT on, calls are compared by their order; a log without its INIT cannot be
+    placed."""
     calls = {r: [coll(r, count=c) for c in range(1, 20)] for r in (0, 1)}
     agreed = [line for pair in zip(calls[0], calls[1], strict=True) for line in pair]
     rows, _answer = ask("mismatches", init(0) + init(1) + "".join(agreed))
@@ -402,9 +408,9 @@ def test_roles(ask):
         for name, size, own, ident in (("tp", 2, rank % 2, 0x20 + rank // 2), ("dp", 2, rank // 2, 0x30 + rank % 2)):
             comm = (0x2000 if name == "tp" else 0x3000) + rank
             lines += (
-                f"{HOST}:{10 + rank}:{10 + rank} [{rank}] NCCL INFO ncclCommSplit comm {comm:#x} rank {own} nranks "
-                f"{size} cudaDev {rank} "
-                f"nvmlDev {rank} busId {rank}000 parent 0x1 splitCount 1 color 0 key 0 commId {ident:#x} - Init COMPLETE\n"
+                f"{HOST}:{10 + rank}:{10 + rank} [{rank}] NCCL INFO ncclCommSplit comm {comm:#x} rank {own} nranks"
+                f" {size} cudaDev {rank} nvmlDev {rank} busId {rank}000 parent 0x1 splitCount 1 color 0 key 0 commId"
+                f" {ident:#x} - Init COMPLETE\n"
             )
             lines += coll(rank, comm=comm - rank, nranks=2)
     rows, _answer = ask("communicators", lines)

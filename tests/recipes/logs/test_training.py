@@ -43,8 +43,8 @@ def test_percentiles_and_trend(tmp_path):
 
 def test_values_of_each_step(tmp_path):
     line = (
-        " iteration {0}/ 9 | elapsed time per iteration (ms): 1000.0 | global batch size: {1} | loss scale: {2} | grad norm: {3} |"
-        " tokens_per_sec_per_gpu: {4} | samples/sec: {5} |\n"
+        " iteration {0}/ 9 | elapsed time per iteration (ms): 1000.0 | global batch size: {1} | loss scale: {2} | grad"
+        " norm: {3} | tokens_per_sec_per_gpu: {4} | samples/sec: {5} |\n"
     )
     path = tmp_path / "a.log"
     path.write_text(line.format(1, 256, 4096.0, 1.25, 900, 17.5) + line.format(2, 512, 2048.0, 0.75, 800, 35.0))

@@ -11,8 +11,9 @@ from alltrace.trace.errors import UsageError
 def run_of(folder, compute_ns):
     ranks = {
         r: {
-            "kernels": [kernel(i * 1000, i * 1000 + compute_ns, name="gemm") for i in range(10)]
-            + [collective(9_500, 9_900)]
+            "kernels": (
+                [kernel(i * 1000, i * 1000 + compute_ns, name="gemm") for i in range(10)] + [collective(9_500, 9_900)]
+            )
         }
         for r in range(2)
     }
@@ -163,7 +164,8 @@ def test_the_verdict_says_what_differs_from_the_baseline_and_rows_are_told_with_
     limits = read_limits({"limits": ["step_ns.median <= 1.05 * baseline", "overlap_percent >= 80"]}, "b")
     answer = judge(slow, limits, fast)
     assert answer.verdict.startswith(
-        "The run is slower by a factor of 2 than the baseline: a step takes 2.00 ms instead of 1.00 ms (+100 %), not by chance."
+        "The run is slower by a factor of 2 than the baseline: a step takes 2.00 ms instead of 1.00 ms (+100 %), not by"
+        " chance."
     )
     assert answer.table["sentence"].to_pylist() == [
         "step_ns.median <= 1.05 * baseline: 2.000 ms, and the limit is 1.050 ms; the baseline has 1.000 ms",

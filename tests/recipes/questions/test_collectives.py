@@ -214,8 +214,8 @@ def test_other_kernels_are_not_said_to_wait_inside(tmp_path):
 
 
 def test_a_message_is_whole_with_its_sender_and_receiver_whoever_comes_first(tmp_path):
-    # on three ranks: 0 sends to 1, for which it waits 10 us; 2 sends to 0, which waits 40 us for it; 1 MB take 100 us after both
-    # have come
+    # on three ranks: 0 sends to 1, for which it waits 10 us; 2 sends to 0, which waits 40 us for it; 1 MB take 100 us
+    # after both have come
     def call(start, end, name, peer):
         own = {
             "start": start * 1000,

@@ -340,8 +340,8 @@ def test_layers_that_differ_in_their_numbers_are_one_replacement(tmp_path):
     for merge in (False, True):
         found = compare(a, b, merge_numbers=merge, jobs=1)
         assert (
-            "In `layer#` 2 kernels (old and 1 more) become 1 (fused): 250 ns instead of 400 ns; on the host the range takes 490 ns"
-            in (found.verdict)
+            "In `layer#` 2 kernels (old and 1 more) become 1 (fused): 250 ns instead of 400 ns; on the host the range"
+            " takes 490 ns" in (found.verdict)
         )
 
 

@@ -192,7 +192,8 @@ def test_each_rank_in_the_time_of_all(tmp_path):
 
 
 def test_instructions_are_rolled_up_by_rank_and_over_all(tmp_path):
-    # 100 multiprocessors issue 25 and 50 % of 4 a cycle of 1 ns for 10 us; a second rank of the first device counts it once
+    # 100 multiprocessors issue 25 and 50 % of 4 a cycle of 1 ns for 10 us; a second rank of the first device counts it
+    # once
     ranks = {0: sampled(25.0), 1: sampled(50.0, uuid="GPU-1"), 2: sampled(25.0)}
     run = make_run(tmp_path / "run", ranks)
     answer = ask(run, "efficiency", {"by": "rank"})

@@ -10,10 +10,9 @@ CAUSES = ("host_sync_ns", "host_ns", "launch_ns", "kernel_wait_ns", "dependency_
 def gaps():
     """Six kernels with five gaps, one for each cause; the sync lies in the first.
 
-    [0, 100) gap 100 [200, 300): launched at 170 after a sync from 50 to 150 -> 50 in the sync, 20 elsewhere, 30 launching
-    [300] gap 20 [320, 400): queued at 180 -> an ordinary delay
-    [400] gap 50,000 [50400, 50500): queued at 190 -> waited for something else
-    [50500] gap 500 [51000, 51100): no call
+    [0, 100) gap 100 [200, 300): launched at 170 after a sync from 50 to 150 -> 50 in the sync, 20 elsewhere, 30
+    launching [300] gap 20 [320, 400): queued at 180 -> an ordinary delay [400] gap 50,000 [50400, 50500): queued at 190
+    -> waited for something else [50500] gap 500 [51000, 51100): no call
     """
     kernels = launched(
         [("a", 1, 0, 100), ("b", 2, 200, 300), ("c", 3, 320, 400), ("d", 4, 50_400, 50_500), ("e", 99, 51_000, 51_100)]

@@ -1,4 +1,5 @@
-"""`memory`, `memory-timeline`, `memory-peak`, `memory-steps`: blocks by hand, against a plain computation, of real traces."""
+"""`memory`, `memory-timeline`, `memory-peak`, `memory-steps`: blocks by hand, against a plain computation, of real
+traces."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ def block(time, size, address=None, total=None, reserved=None, **others):
 
 
 def steps():
-    """Three steps of 100 ns with an operator each; a weight, an activation in each step, and 10 bytes that each leaves behind.
+    """Three steps of 100 ns with an operator each; a weight, an activation in each step, and 10 bytes that each leaves
+    behind.
 
     10 bytes from before the capture are freed at 5.
     """
@@ -91,8 +93,8 @@ def test_the_peak_and_what_is_kept(tmp_path):
     assert [r["unused_percent"] for r in run.recipe("memory").to_pylist()] == [pytest.approx(100 * 180 / 350), None]
     notes = run.recipe("memory").notes
     assert (
-        "rank 1: the trace does not contain the total allocated memory, so sizes are summed from the start of the capture"
-        in notes
+        "rank 1: the trace does not contain the total allocated memory, so sizes are summed from the start of the"
+        " capture" in notes
     )
     assert "rank 1: the trace has no addresses, so frees cannot be matched with their blocks" in notes
 
@@ -130,7 +132,7 @@ def test_what_lived_at_the_peak_by_who_asked_for_it(tmp_path):
         ("4", 20),
         ("5", 20),
     ]
-    (first, *_) = run.recipe("memory-peak", top=1).to_pylist()
+    first, *_ = run.recipe("memory-peak", top=1).to_pylist()
     assert (first["memory"], first["peak_percent"]) == ("cuda", pytest.approx(100 * 180 / 340))
     assert "1 of 4 rows are shown (--top)" in run.recipe("memory-peak", top=1).notes
 
@@ -155,9 +157,10 @@ def test_what_steps_leave_behind_is_named(tmp_path):
     ]
     assert {r["pool"] for r in run.recipe("memory-steps").to_pylist()} == {"0 · cuda"}
     assert rows(run, "memory-steps", "outlived_bytes", "outlived_by") == [(10, "aten::empty")] * 3 + [(None, None)]
-    assert run.recipe("memory-steps").notes[-1] == (
-        "rank 0: memory of cuda grows in each of 3 steps, by 0.000 MB a step, most of it allocated by aten::empty: a leak, if no "
-        "step keeps something on purpose"
+    assert (
+        run.recipe("memory-steps").notes[-1]
+        == "rank 0: memory of cuda grows in each of 3 steps, by 0.000 MB a step, most of it allocated by aten::empty: a"
+        " leak, if no step keeps something on purpose"
     )
 
 

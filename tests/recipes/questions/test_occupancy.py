@@ -94,7 +94,8 @@ def test_what_is_not_known_is_null_and_said(tmp_path):
 
 
 def test_traces_of_the_pytorch_profiler_are_answered(tmp_path):
-    """They have shared memory as one sum, and of the device all but the most blocks, which its compute capability tells."""
+    """They have shared memory as one sum, and of the device all but the most blocks, which its compute capability
+    tells."""
     device = {**DEVICE, "compute_minor": 0, "max_blocks_per_sm": None}
     rows = [
         launch(0, 10, threads=64, registers=16, shared_memory=65536),

@@ -55,7 +55,8 @@ def by_name(run, **options):
 
 @pytest.mark.parametrize("name", programs())
 def test_host_times_are_those_of_key_averages(recorded, name, tmp_path):
-    """What PyTorch adds up follows from the tree of operators, ranges and functions; `operators` from that of operators."""
+    """What PyTorch adds up follows from the tree of operators, ranges and functions; `operators` from that of
+    operators."""
     said = json.loads((recorded / f"{name}.truth.json").read_text())["rows"]
     events = truth.load(recorded / f"{name}.json")
     operators = truth.whole(events, truth.OPERATORS)

@@ -25,8 +25,8 @@ HALF = "sm80_xmma_gemm_f16f16_f16f32_f32_tn_n"
 def tables():
     """Two steps, of 100 and 60 ns; the device works on until 180.
 
-    0 .. 20 loading, with an operator inside; 20 .. 30 an operator with a call at 25 .. 35; kernels 30 .. 50, 45 .. 70 communicates,
-    a copy 60 .. 75, a fill 74 .. 80; in the second step a kernel 130 .. 180.
+    0 .. 20 loading, with an operator inside; 20 .. 30 an operator with a call at 25 .. 35; kernels 30 .. 50, 45 .. 70
+    communicates, a copy 60 .. 75, a fill 74 .. 80; in the second step a kernel 130 .. 180.
     """
     devices = [{"device": 0, "ordinal": 0, "uuid": "GPU-0", "name": "H200", "sm_count": 100}]
     return {
@@ -60,7 +60,7 @@ def test_the_first_class_that_applies_counts_and_all_sum_to_the_step(tmp_path):
     assert tuple(first[c] for c in CLASSES) == (20, 20, 5, 5, 5, 20, 5, 20)
     assert (second["step"], second["span_ns"], second["kernel_ns"], second["idle_ns"]) == (8, 80, 50, 30)
     assert {**other, "rank": 0} == first
-    (whole, _) = run.recipe("step-time", by="rank").to_pylist()
+    whole, _ = run.recipe("step-time", by="rank").to_pylist()
     assert (whole["step"], whole["kind"]) == (None, None)
     assert {c: whole[c] for c in (*CLASSES, "span_ns")} == {c: first[c] + second[c] for c in (*CLASSES, "span_ns")}
 

@@ -98,7 +98,8 @@ def test_every_rank_has_what_its_own_members_tell(monkeypatch, seed):
 
 
 def test_causes_of_one_late_rank(tmp_path):
-    """Four operations, 10 ms apart; rank 2 comes 1 ms after the others, having computed, talked and copied as they have not."""
+    """Four operations, 10 ms apart; rank 2 comes 1 ms after the others, having computed, talked and copied as they have
+    not."""
     us, ms = 1000, 1_000_000
 
     def rows(rank):
@@ -125,7 +126,8 @@ def test_causes_of_one_late_rank(tmp_path):
     )
     late, *others = run.recipe("stragglers").to_pylist()
     assert (late["rank"], late["caused_ns"], late["waited_ns"], late["last_percent"]) == (2, 4 * 2 * ms, 0, 100.0)
-    # its device idles 1.1 ms before the first operation, and 0.9 ms less than the others' before each of the other three
+    # its device idles 1.1 ms before the first operation, and 0.9 ms less than the others' before each of the other
+    # three
     assert (late["compute_excess_ns"], late["communication_excess_ns"], late["copy_excess_ns"]) == (
         2_400 * us,
         400 * us,

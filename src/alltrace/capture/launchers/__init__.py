@@ -1,8 +1,8 @@
 """The variables with which each launcher identifies a process, in order of precedence.
 
 torchrun comes first and Slurm last: in a batch script that calls `mpirun` or `torchrun`, every process inherits
-`SLURM_PROCID=0 SLURM_NTASKS=1` from the batch step, so believing Slurm first would make every process rank 0.
-Open MPI comes before PMI and PMIx because it sets them too; JSM comes after Open MPI for the same reason, with equal values.
+`SLURM_PROCID=0 SLURM_NTASKS=1` from the batch step, so believing Slurm first would make every process rank 0. Open MPI
+comes before PMI and PMIx because it sets them too; JSM comes after Open MPI for the same reason, with equal values.
 """
 
 from __future__ import annotations

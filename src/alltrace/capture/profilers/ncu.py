@@ -60,8 +60,8 @@ def check_filter(kernels: str | None, option: str = "--kernels") -> str:
     met = next((name for name in _WAITING if pattern.search(name)), None)
     if met:
         raise UsageError(
-            f"{option} {kernels!r} also matches {met}, which waits for other ranks and would hang when replayed; give a narrower "
-            "expression, such as gemm"
+            f"{option} {kernels!r} also matches {met}, which waits for other ranks and would hang when replayed; give a"
+            " narrower expression, such as gemm"
         )
     return kernels
 
@@ -114,7 +114,8 @@ def _lockstep(tool: Tool, host: str, peers: int | None) -> list[str]:
     missing = [s for s in _LOCKSTEP if s not in tool.switches]
     if missing:
         raise UsageError(
-            f"{tool.label} cannot replay the kernels of several ranks together: it has no option {missing[0]}; leave out --lockstep"
+            f"{tool.label} cannot replay the kernels of several ranks together: it has no option {missing[0]}; leave"
+            " out --lockstep"
         )
     if peers is None or peers < 2:
         raise UsageError(

@@ -150,7 +150,8 @@ def _needed(tool: Tool, what: str, *switches: str) -> str:
     switch = tool.first_of(*switches)
     if switch is None:
         raise UsageError(
-            f"{tool.label} cannot record {what}: it has none of the options {', '.join(switches)}; install a newer version"
+            f"{tool.label} cannot record {what}: it has none of the options {', '.join(switches)}; install a newer"
+            " version"
         )
     return switch
 

@@ -26,8 +26,8 @@ def slurm(job: Job, target: str) -> str:
     _check_directives(job, "slurm", "sbatch", "--constraint=h100")
     if job.number("job.minutes") < 2 and not any("--signal" in text for text in job.words("slurm.arguments")):
         raise UsageError(
-            "job.minutes is 1, and Slurm may send the signal that ends the ranks in time 60 s early; expected 2 or more, or a "
-            "--signal in slurm.arguments"
+            "job.minutes is 1, and Slurm may send the signal that ends the ranks in time 60 s early; expected 2 or"
+            " more, or a --signal in slurm.arguments"
         )
     options = job.words("slurm.srun")
     aborts = [] if any(o.startswith(("-K", "--kill-on-bad-exit")) for o in options) else ["--kill-on-bad-exit=1"]

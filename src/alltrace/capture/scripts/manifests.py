@@ -87,7 +87,8 @@ def _check(job: Job, *, uploaded_by_pods: bool) -> None:
     """Raise if there is no image, or the reports would be lost with the pods."""
     if not job.text("kubernetes.image"):
         raise UsageError(
-            "kubernetes.image is not given; expected an image with nsys and alltrace, which `capture script docker` makes"
+            "kubernetes.image is not given; expected an image with nsys and alltrace, which `capture script docker`"
+            " makes"
         )
     if not job.text("kubernetes.mount").startswith("/"):
         raise UsageError(f"kubernetes.mount is {job.text('kubernetes.mount')!r}; expected an absolute path")

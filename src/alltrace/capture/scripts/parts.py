@@ -140,7 +140,8 @@ def copy_command(job: Job, name: str) -> str:
     if url.startswith(("gs://", "gcs://")):
         return f'gcloud storage cp --recursive "$reports"/* {target}/'
     raise UsageError(
-        f'upload.url is {url}, which needs profiler.wrapper = "alltrace"; without Python only s3:// and gs:// are supported'
+        f'upload.url is {url}, which needs profiler.wrapper = "alltrace"; without Python only s3:// and gs:// are'
+        " supported"
     )
 
 
@@ -150,9 +151,13 @@ def title(job: Job, target: str) -> str:
     ]
     ranks = job.text("profiler.ranks") or ("0" if job.text("profiler.kind") == "ncu" else "all")
     nodes, per_node = job.number("job.nodes"), job.number("job.ranks_per_node")
-    places = f"{nodes} node{'s' if nodes > 1 else ''} with {per_node} rank{'s' if per_node > 1 else ''}{' each' if nodes > 1 else ''}"
+    places = (
+        f"{nodes} node{'s' if nodes > 1 else ''} with {per_node}"
+        f" rank{'s' if per_node > 1 else ''}{' each' if nodes > 1 else ''}"
+    )
     return one_line(
-        f"{job.text('workload.kind')} on {places}, profiled by {what} (ranks: {ranks}); made by alltrace capture script {target}"
+        f"{job.text('workload.kind')} on {places}, profiled by {what} (ranks: {ranks}); made by alltrace capture script"
+        f" {target}"
     )
 
 

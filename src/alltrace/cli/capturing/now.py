@@ -19,7 +19,8 @@ _OPTIONS = (
     count(
         "at",
         None,
-        "the first step to record, instead of one that the job chooses; for nodes that share no folder: give each the same",
+        "the first step to record, instead of one that the job chooses; for nodes that share no folder: give each the"
+        " same",
         0,
         metavar="STEP",
     ),

@@ -29,9 +29,9 @@ def run(args: argparse.Namespace) -> int:
 
     results = recover(args.folder, locate("nsys", args.nsys), args.output)
     for result in results:
-        print(
+        print(  # noqa: T201
             printable(f"{result.raw}: {result.fault}" if result.report is None else f"{result.raw}: is {result.report}")
-        )  # noqa: T201
+        )
     if not results:
         print(printable(f"{args.folder}: no .qdstrm files"))  # noqa: T201
     return EXIT_INPUT if any(result.report is None for result in results) else EXIT_DONE

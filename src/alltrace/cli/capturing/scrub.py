@@ -17,8 +17,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=Path,
         nargs="+",
         metavar="PATH",
-        help="SQLite exports of nsys, .nsys-rep (exported first), traces of PyTorch's profiler, flight recorder dumps, run "
-        "directories, logs of NCCL and of the training, or folders of them; the originals are not changed",
+        help=(
+            "SQLite exports of nsys, .nsys-rep (exported first), traces of PyTorch's profiler, flight recorder dumps,"
+            " run directories, logs of NCCL and of the training, or folders of them; the originals are not changed"
+        ),
     )
     parser.add_argument(
         "-o",
@@ -39,7 +41,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--keep-payloads",
         action="store_true",
-        help="of exports, keep all payloads of ranges and marks, which hold what the program put there; NCCL's stay in any case",
+        help=(
+            "of exports, keep all payloads of ranges and marks, which hold what the program put there; NCCL's stay in"
+            " any case"
+        ),
     )
     parser.add_argument("--nsys", metavar="PATH", help="the nsys that exports reports; default: as for capture exec")
 

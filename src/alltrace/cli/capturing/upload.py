@@ -40,15 +40,16 @@ def run(args: argparse.Namespace) -> int:
     for path, fault in uploaded.faults:
         _say(f"{path}: {fault}")
     there = f", {uploaded.present} were already there" if uploaded.present else ""
-    print(
+    print(  # noqa: T201
         printable(
             f"{counted(uploaded.copied, 'file')}, {counted(uploaded.size, 'byte')} copied to {uploaded.place}{there}"
         )
-    )  # noqa: T201
+    )
     if not args.scrub:
-        print(
-            "reports contain the whole environment of the job, tokens included; share the folder only with people who may see it"
-        )  # noqa: T201
+        print(  # noqa: T201
+            "reports contain the whole environment of the job, tokens included; share the folder only with people who"
+            " may see it"
+        )
     return EXIT_INPUT if uploaded.faults else EXIT_DONE
 
 

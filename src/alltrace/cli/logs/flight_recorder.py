@@ -20,13 +20,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--view",
         choices=("hangs", "entries", "times", "steps"),
         default="hangs",
-        help="which ranks are missing where, every entry, how long operations took, or how long steps took; default: hangs",
+        help=(
+            "which ranks are missing where, every entry, how long operations took, or how long steps took; default:"
+            " hangs"
+        ),
     )
     group.add_argument(
         "--run",
         metavar="RUN",
-        help="with --view steps: a run of the same job; its steps are found in the records, and those within the capture are "
-        "compared with those outside of it",
+        help=(
+            "with --view steps: a run of the same job; its steps are found in the records, and those within the capture"
+            " are compared with those outside of it"
+        ),
     )
 
 

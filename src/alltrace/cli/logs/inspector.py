@@ -15,8 +15,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--view",
         choices=("missing", "collectives", "stragglers", "operations"),
         default="missing",
-        help="operations without a record of some rank, how long collectives take without waiting, who arrives last, or every "
-        "operation; default: missing",
+        help=(
+            "operations without a record of some rank, how long collectives take without waiting, who arrives last, or"
+            " every operation; default: missing"
+        ),
     )
     group.add_argument(
         "--nccl-tests",

@@ -29,8 +29,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--training-log",
         metavar="FILE",
-        help="what the training printed, in a separate file: the times of its lines give the steps of logs without step lines; "
-        "all logs must come from one host",
+        help=(
+            "what the training printed, in a separate file: the times of its lines give the steps of logs without step"
+            " lines; all logs must come from one host"
+        ),
     )
     add_pattern_option(group, "with --training-log: ")
     group.add_argument(
@@ -39,7 +41,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--preset",
         choices=("four", "powers"),
-        help="the classes when --edges is not given: `four` has boundaries at 64K,1M,16M; default: powers of four from 1K",
+        help=(
+            "the classes when --edges is not given: `four` has boundaries at 64K,1M,16M; default: powers of four"
+            " from 1K"
+        ),
     )
     group.add_argument(
         "--time-format", metavar="FORMAT", help="the format of the lines' times, for strptime; default: detected"

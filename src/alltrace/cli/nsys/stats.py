@@ -141,16 +141,19 @@ def run(asker: Asker, arguments: Sequence[str]) -> int:
     command = asker.command
     parsed = parse(command, options, arguments)
     if "help" in parsed.truths:
-        about = f"Answers like `{command}`; docs/nsys-drop-in.md lists the differences. INPUT is a .nsys-rep, an export, or a run."
+        about = (
+            f"Answers like `{command}`; docs/nsys-drop-in.md lists the differences. INPUT is a .nsys-rep, an export, or"
+            " a run."
+        )
         print(help_text(command, "[options] INPUT", about, options), end="")  # noqa: T201
         return EXIT_DONE
     if "help-formats" in parsed.values or f"help-{asker.word}s" in parsed.values:
         formats = "help-formats" in parsed.values
         wanted = parsed.values["help-formats" if formats else f"help-{asker.word}s"]
-        print(
+        print(  # noqa: T201
             _help(FORMATS if formats else asker.names(), format_reference if formats else asker.reference, wanted),
             end="",
-        )  # noqa: T201
+        )
         return EXIT_DONE
     source = _source(command, parsed)
     jobs, warning = _jobs(asker, parsed)
@@ -198,7 +201,8 @@ def _readable(parsed: Parsed, source: Path) -> Path:
     if source.suffix not in (".nsys-rep", ".qdrep"):
         if export is not None:
             raise RefusedError(
-                f"--sqlite names the export of a .nsys-rep, but the input is {printable(str(source))}; leave out --sqlite"
+                f"--sqlite names the export of a .nsys-rep, but the input is {printable(str(source))}; leave out"
+                " --sqlite"
             )
         return source
     again = parsed.truths.get("force-export", False)
@@ -232,9 +236,11 @@ def _jobs(asker: Asker, parsed: Parsed) -> tuple[list[Job], str]:
     many = [word for word, values in (("formats", formats), ("outputs", places)) if len(values) > len(specs)]
     return (
         jobs,
-        f"WARNING: more {' and '.join(many)} than {asker.word}s were given; the extra ones were not used."
-        if many
-        else "",
+        (
+            f"WARNING: more {' and '.join(many)} than {asker.word}s were given; the extra ones were not used."
+            if many
+            else ""
+        ),
     )
 
 

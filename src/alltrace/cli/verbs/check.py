@@ -27,8 +27,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--baseline",
         metavar="RUN",
-        help="the run, or its reports, to which `baseline` in a limit refers; "
-        "without a budget a step may take 5 %% longer than in it",
+        help=(
+            "the run, or its reports, to which `baseline` in a limit refers; "
+            "without a budget a step may take 5 %% longer than in it"
+        ),
     )
     group.add_argument(
         "--against",
@@ -42,7 +44,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--require-history",
         action="store_true",
-        help="with --against: fail if there are too few earlier runs to compare with; their limits are skipped otherwise",
+        help=(
+            "with --against: fail if there are too few earlier runs to compare with; their limits are skipped otherwise"
+        ),
     )
     group.add_argument(
         "--junit", type=Path, metavar="FILE", help="also write a JUnit XML report with a test case per limit"

@@ -89,7 +89,10 @@ _FINDINGS = 2
 _LOOK = (
     "alltrace ui {run}",
     "alltrace notebook {run} -o run.ipynb",
-    'alltrace sql {run} "select rank, sum(\\"end\\" - start) as ns from kernels where kind = \'compute\' group by rank"',
+    (
+        'alltrace sql {run} "select rank, sum(\\"end\\" - start) as ns from kernels where kind = \'compute\' group by'
+        ' rank"'
+    ),
 )
 EXAMPLE = "alltrace demo --output demo"
 
@@ -146,7 +149,8 @@ def run(args: argparse.Namespace) -> int:
     page = args.output / "report.html"
     _write_report(opened, page)
     _say(
-        f"\na page with all of this and more, to open in a browser or to share:  $ alltrace report {run} -o {quote(str(page))}"
+        f"\na page with all of this and more, to open in a browser or to share:  $ alltrace report {run} -o"
+        f" {quote(str(page))}"
     )
     look = "".join(f"\n  {command.format(run=run)}" for command in (*case.look, *_LOOK))
     _say(f"""
@@ -167,7 +171,8 @@ def _hang(folder: Path, name: str) -> int:
 
     case = HANG_CASES[name]
     _say(
-        f"simulating a job of 16 ranks in {folder}: tensor, data and pipeline parallel; its dumps were written 10 minutes later"
+        f"simulating a job of 16 ranks in {folder}: tensor, data and pipeline parallel; its dumps were written 10"
+        " minutes later"
     )
     truth = write_job(folder, Job(Layout(), HangFault(case.fault, case.ranks, call=2)))
     command = f"alltrace hang {quote(str(folder))}"

@@ -53,8 +53,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     which.add_argument(
         "--range",
         metavar="NAME",
-        help="from the first start of this NVTX range on any rank to its last end, or to the last end of work launched "
-        "in it: RANGE[@DOMAIN][/INDEX], as in `nsys stats`; without an index, all ranges with that name",
+        help=(
+            "from the first start of this NVTX range on any rank to its last end, or to the last end of work launched "
+            "in it: RANGE[@DOMAIN][/INDEX], as in `nsys stats`; without an index, all ranges with that name"
+        ),
     )
     prv = parser.add_argument_group("paraver")
     prv.add_argument(
@@ -78,8 +80,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     viewers.add_argument(
         "--gpu-events",
         action="store_true",
-        help="perfetto: the work of GPUs as Perfetto's own GPU events, which it shows by GPU and queue, with launches of kernels; "
-        "without flows between the members of a collective",
+        help=(
+            "perfetto: the work of GPUs as Perfetto's own GPU events, which it shows by GPU and queue, with launches of"
+            " kernels; without flows between the members of a collective"
+        ),
     )
     viewers.add_argument("--max-mb", type=float, metavar="MB", help="start a new file after this size, uncompressed")
 

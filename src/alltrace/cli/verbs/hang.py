@@ -26,7 +26,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--at",
         metavar="TIME",
-        help="when the dumps were written, as 2026-05-04T12:04:03+00:00 or in seconds since 1970; default: the times of the files",
+        help=(
+            "when the dumps were written, as 2026-05-04T12:04:03+00:00 or in seconds since 1970; default: the times of"
+            " the files"
+        ),
     )
     group.add_argument("--fail", action="store_true", help="exit with 1 if the job hangs or died")
     group.add_argument(

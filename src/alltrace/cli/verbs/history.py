@@ -22,8 +22,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--history",
         type=place,
         metavar="HISTORY",
-        help="the DuckDB file that stores the results of runs, created if missing; without FOLDER it is only read, and without "
-        "--history nothing is stored",
+        help=(
+            "the DuckDB file that stores the results of runs, created if missing; without FOLDER it is only read, and"
+            " without --history nothing is stored"
+        ),
     )
     parser.add_argument(
         "--report",

@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 _LOGS = {
     "--nccl-log": "NCCL logs of the same job, to join with its reports",
     "--training-log": "the training log of the same job, for its steps",
-    "--gpu-log": "logs of the GPUs' clocks, power and temperature during the job, from nvidia-smi or DCGM; default: *.gpu-log.csv "
-    "in the folders of reports",
+    "--gpu-log": (
+        "logs of the GPUs' clocks, power and temperature during the job, from nvidia-smi or DCGM; default:"
+        " *.gpu-log.csv in the folders of reports"
+    ),
     "--inspector-log": "files of NCCL Inspector of the same job, to join with its reports and for `--source inspector`",
 }
 EXAMPLE = "alltrace import ./reports/ -o run"
@@ -49,8 +51,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--gpu-log-utc-offset",
         metavar="OFFSET",
-        help="how far the logs' local times are ahead of UTC, such as =+01:00 or =-07:30; default: from "
-        "FILE.utc-offset, else detected",
+        help=(
+            "how far the logs' local times are ahead of UTC, such as =+01:00 or =-07:30; default: from "
+            "FILE.utc-offset, else detected"
+        ),
     )
     group = parser.add_argument_group("name of the run, for `alltrace history`")
     group.add_argument(

@@ -49,6 +49,9 @@ def run(args: argparse.Namespace) -> int:
     # a client that ends a server on its standard input closes that first
     with ends_in_order() if args.http is not None else nullcontext():
         serve(
-            roots, cache_dir=args.cache_dir, port=args.http, tell=lambda text: print(text, file=sys.stderr, flush=True)
-        )  # noqa: T201
+            roots,
+            cache_dir=args.cache_dir,
+            port=args.http,
+            tell=lambda text: print(text, file=sys.stderr, flush=True),  # noqa: T201
+        )
     return EXIT_DONE

@@ -31,8 +31,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         type=Path,
         metavar="REPORT",
-        help="a report (.ncu-rep), or the output of `ncu --page raw` or `--page details`, with or without --csv; a view's name may "
-        "come first, as in `ncu source REPORT`",
+        help=(
+            "a report (.ncu-rep), or the output of `ncu --page raw` or `--page details`, with or without --csv; a"
+            " view's name may come first, as in `ncu source REPORT`"
+        ),
     )
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--view", choices=tuple(VIEWS), help="default: launches, one row per kernel launch")
@@ -44,7 +46,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--run",
         action="append",
         metavar="RUN",
-        help="weigh each kernel by its time over all ranks of this run: a run directory or reports; may be given several times",
+        help=(
+            "weigh each kernel by its time over all ranks of this run: a run directory or reports; may be given several"
+            " times"
+        ),
     )
     parser.add_argument(
         "--instances", action="store_true", help="for the view metrics: values by address, opcode or unit"
@@ -69,7 +74,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="append",
         type=Path,
         metavar="FOLDER",
-        help="for the view source: the folder of source files, for reports that do not contain them (`ncu --import-source yes`)",
+        help=(
+            "for the view source: the folder of source files, for reports that do not contain them (`ncu"
+            " --import-source yes`)"
+        ),
     )
     parser.add_argument(
         "--match", choices=MATCHES, help="for --compare: how launches are paired; default: configuration"

@@ -17,7 +17,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--recipes",
         metavar="NAMES",
-        help="the recipes to include, such as breakdown,overlap; default: those that the findings rest on, then usual ones",
+        help=(
+            "the recipes to include, such as breakdown,overlap; default: those that the findings rest on, then usual"
+            " ones"
+        ),
     )
     parser.add_argument(
         "-o", "--output", type=place, required=True, metavar="FILE", help="the notebook (.ipynb) to write"

@@ -34,7 +34,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--page",
         type=_page,
         metavar="ADDRESS",
-        help="the page that times of the html link to, as of `alltrace ui RUN --port N`; default: http://127.0.0.1:8765/",
+        help=(
+            "the page that times of the html link to, as of `alltrace ui RUN --port N`; default: http://127.0.0.1:8765/"
+        ),
     )
     group.add_argument(
         "--title", metavar="TEXT", help="title of the report; default: the run's job, date and machine, as far as known"

@@ -42,8 +42,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--ideal",
         action="store_true",
-        help="members of a collective end together, and reports have all names and sizes; without it ends scatter as measured on "
-        "real machines, and reports have what profilers record by default",
+        help=(
+            "members of a collective end together, and reports have all names and sizes; without it ends scatter as"
+            " measured on real machines, and reports have what profilers record by default"
+        ),
     )
     parser.add_argument("--list-faults", action="store_true", help="list all faults and their fields")
     parser.add_argument(

@@ -26,14 +26,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=[],
         type=Path,
         metavar="REPORT",
-        help="reports of Nsight Compute (.ncu-rep, or a page that ncu printed); the page shows their roofline, weighted by RUN",
+        help=(
+            "reports of Nsight Compute (.ncu-rep, or a page that ncu printed); the page shows their roofline, weighted"
+            " by RUN"
+        ),
     )
     parser.add_argument(
         "--history",
         type=Path,
         metavar="HISTORY",
-        help="a file that `alltrace history --history HISTORY` keeps; the page shows the step times, findings and slow hosts of "
-        "its runs",
+        help=(
+            "a file that `alltrace history --history HISTORY` keeps; the page shows the step times, findings and slow"
+            " hosts of its runs"
+        ),
     )
     group = parser.add_argument_group("the server")
     group.add_argument(
@@ -43,7 +48,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--host",
         default="127.0.0.1",
         metavar="ADDRESS",
-        help="the address to listen on; default: 127.0.0.1, which other machines cannot reach. Every address requires the token",
+        help=(
+            "the address to listen on; default: 127.0.0.1, which other machines cannot reach. Every address requires"
+            " the token"
+        ),
     )
     group.add_argument("--no-browser", action="store_true", help="print the page's address and do not open a browser")
     add_import_options(parser)
@@ -104,6 +112,6 @@ def _tell(address: str) -> None:
     print(address, flush=True)  # noqa: T201
     port = urlsplit(address).port
     tunnel = f"ssh -L {port}:127.0.0.1:{port} {socket.gethostname()}"
-    print(
+    print(  # noqa: T201
         f"From another machine: {tunnel}, then open the same address there. Ctrl-C stops the server.", file=sys.stderr
-    )  # noqa: T201
+    )

@@ -97,9 +97,9 @@ def run(args: argparse.Namespace) -> int:
                 except OSError as error:
                     say(f"--otlp {args.otlp}: {error}")
             if sys.stdout.isatty():
-                print(
+                print(  # noqa: T201
                     "\033[H\033[2J" + screen(page(state), list(lines), *shutil.get_terminal_size()), end="", flush=True
-                )  # noqa: T201
+                )
             time.sleep(args.every)
     except KeyboardInterrupt:  # how it is stopped
         return EXIT_DONE

@@ -1,9 +1,9 @@
 """Lines of a .prv as rows of two numbers, which are sorted, and become text when they are written.
 
-The first number of a row is its key: eight times the time, and a place among the lines with that time. The second is a word: 15
-bits of the line's shape, 16 of its object, 32 of a value. Lines with more numbers continue with rows of the same key; the second
-number is one of them, or two of 32 bits. A shape defines the text and the numbers in a line; types of events and states
-are in its text, so most lines are one row of 16 bytes.
+The first number of a row is its key: eight times the time, and a place among the lines with that time. The second is a
+word: 15 bits of the line's shape, 16 of its object, 32 of a value. Lines with more numbers continue with rows of the
+same key; the second number is one of them, or two of 32 bits. A shape defines the text and the numbers in a line; types
+of events and states are in its text, so most lines are one row of 16 bytes.
 """
 
 from __future__ import annotations

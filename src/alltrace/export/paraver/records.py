@@ -1,7 +1,7 @@
 """Events, states and communications as packed lines of a .prv, with the keys that put them into order.
 
-At equal times ends come first, then intervals without length (begin and end together), states, begins and communications: a thread
-with an interval that begins where the last one ends would otherwise be left without it.
+At equal times ends come first, then intervals without length (begin and end together), states, begins and
+communications: a thread with an interval that begins where the last one ends would otherwise be left without it.
 """
 
 from __future__ import annotations

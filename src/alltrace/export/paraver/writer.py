@@ -141,8 +141,8 @@ def _communications(writer: RecordWriter, messages: list[tuple[bool, Ends]]) -> 
 def _messages(selection: Selection, writer: RecordWriter, objects: list[Int64], tracks: list[Tracks]) -> None:
     """Sends and receives between ranks, if both are known with their peers; without an end one ends where it starts.
 
-    A message of MPI is received when the call has ended that completes its receive. Without a name of its communicator its
-    peers are ranks of the job.
+    A message of MPI is received when the call has ended that completes its receive. Without a name of its communicator
+    its peers are ranks of the job.
     """
     import pyarrow as pa
 

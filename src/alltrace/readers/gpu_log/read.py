@@ -2,7 +2,8 @@
 
 The format is detected by the first line that is not empty:
 
-* CSV of `nvidia-smi --query-gpu=... --format=csv`, also with `nounits`; with `noheader` if it has the columns of `QUERY`;
+* CSV of `nvidia-smi --query-gpu=... --format=csv`, also with `nounits`; with `noheader` if it has the columns of
+  `QUERY`;
 * `dcgmi dmon -e ...`, with lines that begin with their time, as `ts` writes it: dcgmi itself prints none;
 * the metrics that DCGM's exporter serves, with lines that end with their time.
 """

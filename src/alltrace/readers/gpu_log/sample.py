@@ -14,7 +14,8 @@ _NOTHING = re.compile(r"\[.*\]|N/A|ERR!|Unknown Error", re.IGNORECASE)
 _MOST = 1e6  # no clock in MHz, power in W or temperature in C is as large; DCGM's blanks are larger
 
 _STAMP = re.compile(
-    r"(?P<minute>[0-9]{4}[-/][0-9]{2}[-/][0-9]{2}[ T][0-9]{2}:[0-9]{2}):(?P<second>[0-9]{2})(?:[.,](?P<part>[0-9]{1,9}))?"
+    r"(?P<minute>[0-9]{4}[-/][0-9]{2}[-/][0-9]{2}["
+    r" T][0-9]{2}:[0-9]{2}):(?P<second>[0-9]{2})(?:[.,](?P<part>[0-9]{1,9}))?"
     r"(?P<zone>Z|[+-][0-9]{2}:?[0-9]{2})?",
     re.ASCII,
 )

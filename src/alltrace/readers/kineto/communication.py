@@ -219,8 +219,8 @@ class Communication:
     def _with_messages(self, kernels: Any, calls: Any, call: Any, launches: Any, launch: Any) -> tuple[Any, Any]:
         """The kernels, one that does several sends and receives once for each of them, and the call of each.
 
-        Sends and receives that a program groups launch nothing themselves: what they ask for goes with the next kernel of the kind
-        that their thread launches, one for each process group in the order in which the calls name them.
+        Sends and receives that a program groups launch nothing themselves: what they ask for goes with the next kernel
+        of the kind that their thread launches, one for each process group in the order in which the calls name them.
         """
         alone = np.flatnonzero(
             (call < 0) & (launch >= 0) & (self._names.classes("paired", _pairs, kernels["name"]) == 1)

@@ -1,6 +1,7 @@
 """Reader of the files of NCCL Inspector; as a report, of verbose files that are named.
 
-In a folder of reports such a file is not a report: it describes the same operations as the profiler's report of its process.
+In a folder of reports such a file is not a report: it describes the same operations as the profiler's report of its
+process.
 """
 
 from __future__ import annotations

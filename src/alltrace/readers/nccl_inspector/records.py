@@ -1,10 +1,11 @@
 """Reads the files of NCCL Inspector, the profiler plugin of NCCL and RCCL that writes a line of JSON for each operation that ended.
 
-The format is defined by `plugins/profiler/inspector/inspector_json.cc` in NVIDIA/nccl, versions 4.0 (a record for each operation),
-4.1 (`dump_stats`: what the ring buffers lost), 4.2 (`coll_algo`, `coll_proto`) and later ones; records of the proxy are left out.
-A record names its communicator by a hash, and its rank there. A collective's number counts the calls of its function on
-its communicator (`ncclComm.seqNumber` is an array over functions); a message's number counts the messages of its rank.
-Lines come in the order in which each rank drained its buffers, which is not an order of the operations.
+The format is defined by `plugins/profiler/inspector/inspector_json.cc` in NVIDIA/nccl, versions 4.0 (a record for each
+operation), 4.1 (`dump_stats`: what the ring buffers lost), 4.2 (`coll_algo`, `coll_proto`) and later ones; records of
+the proxy are left out. A record names its communicator by a hash, and its rank there. A collective's number counts the
+calls of its function on its communicator (`ncclComm.seqNumber` is an array over functions); a message's number counts
+the messages of its rank. Lines come in the order in which each rank drained its buffers, which is not an order of the
+operations.
 """
 
 import json

@@ -1,6 +1,7 @@
 """The shapes of the messages in NCCL's log.
 
-From NCCL's sources, tags v2.8.4 to v2.30.7 (src/debug.cc, src/enqueue.cc, src/init.cc, src/graph, src/transport), and RCCL's.
+From NCCL's sources, tags v2.8.4 to v2.30.7 (src/debug.cc, src/enqueue.cc, src/init.cc, src/graph, src/transport), and
+RCCL's.
 """
 
 import re
@@ -33,7 +34,8 @@ INIT = re.compile(
     rb"(?: parent (?P<parent>0x[0-9a-f]+|\(nil\)))?(?: (?:splitCount|childCount) [0-9]+)?"
     rb"(?: color (?P<color>-?[0-9]+))?(?: key (?P<key>-?[0-9]+))?"
     rb"(?: commId (?P<id2>0x[0-9a-f]+))?(?: localSize [0-9]+ used [0-9]+ bytes)?"
-    rb" ?- (?P<what>Init START|Init COMPLETE|Destroy COMPLETE|Abort COMPLETE|Finalize COMPLETE|Revoke START|Revoke COMPLETE)"
+    rb" ?- (?P<what>Init START|Init COMPLETE|Destroy COMPLETE|Abort COMPLETE|Finalize COMPLETE|Revoke START|Revoke"
+    rb" COMPLETE)"
 )
 PLACEMENT = re.compile(
     rb"comm (?P<comm>0x[0-9a-f]+) rank (?P<rank>[0-9]{1,9}) nRanks (?P<nranks>[0-9]{1,9}) nNodes (?P<nodes>[0-9]{1,9})"
@@ -47,7 +49,8 @@ TIMINGS = re.compile(
 EDGE = re.compile(
     rb"(?P<kind>Channel|CollNet) (?P<channel>[0-9]{1,4})(?:/(?P<conn>[0-9]+))? ?: "
     rb"(?P<from>[0-9]{1,9})(?:\[(?P<from_dev>[0-9a-f]+)\])?"
-    rb"(?: -> (?P<to>[0-9]{1,9})(?:\[(?P<to_dev>[0-9a-f]+)\])?)? (?:\[(?P<direction>send|receive)\] )?via (?P<via>\S(?:.*\S)?)\s*$"
+    rb"(?: -> (?P<to>[0-9]{1,9})(?:\[(?P<to_dev>[0-9a-f]+)\])?)? (?:\[(?P<direction>send|receive)\] )?via"
+    rb" (?P<via>\S(?:.*\S)?)\s*$"
 )
 RING_LIST = re.compile(
     rb"Channel (?P<channel>[0-9]{1,9})/(?P<channels>[0-9]{1,9}) ?:(?P<ranks>(?:\s+[0-9]{1,9})+)(?P<more>\s*\.\.\.)?\s*$"
@@ -60,7 +63,8 @@ RING = re.compile(
     rb"Ring (?P<channel>[0-9]{1,9}) : (?P<prev>-?[0-9]{1,9}) -> (?P<me>-?[0-9]{1,9}) -> (?P<next>-?[0-9]{1,9})"
 )
 GRAPH_TREE = re.compile(
-    rb"Tree (?P<channel>[0-9]{1,9}) : (?P<up>-?[0-9]{1,9}) -> (?P<me>-?[0-9]{1,9}) -> (?P<down>-?[0-9]{1,9}(?:/-?[0-9]{1,9})*)"
+    rb"Tree (?P<channel>[0-9]{1,9}) : (?P<up>-?[0-9]{1,9}) -> (?P<me>-?[0-9]{1,9}) ->"
+    rb" (?P<down>-?[0-9]{1,9}(?:/-?[0-9]{1,9})*)"
 )
 PATTERN = re.compile(
     rb"Pattern (?P<pattern>[0-9]{1,9}), crossNic (?P<cross>[0-9]{1,9}), nChannels (?P<channels>[0-9]{1,9}), "
@@ -106,7 +110,8 @@ PREFIX_UNIT = re.compile(
     rb"|\[(?:rank|default|trainer|worker|node)?(?P<tag>[0-9]{1,7})\]:?"
     rb"|" + STAMP + rb"|[\[(]?[0-9]{10}(?:\.[0-9]+)?[\])]?:?(?= )"
     rb"|[\[(]?[0-9]{1,2}[./][0-9]{1,2}[./][0-9]{2,4} [0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.,][0-9]+)?[\])]?:?"
-    rb"|[\[(]?(?:[A-Z][a-z]{2} )?[A-Z][a-z]{2} +[0-9]{1,2} [0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.,][0-9]+)?(?: [0-9]{4})?[\])]?:?"
+    rb"|[\[(]?(?:[A-Z][a-z]{2} )?[A-Z][a-z]{2} +[0-9]{1,2} [0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.,][0-9]+)?(?:"
+    rb" [0-9]{4})?[\])]?:?"
     rb"|[\[(]?[0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.,][0-9]+)?[\])]?:?"
     rb"|(?P<srun>[0-9]{1,7}):"
     rb"|std(?:out|err) [FP](?= )"

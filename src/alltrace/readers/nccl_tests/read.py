@@ -21,7 +21,8 @@ _HEADER = re.compile(
 )
 _PLACES = re.compile(rb"(?P<out>out-of-place)(?:\s+in-place)?\s*$|in-place(?:\s+out-of-place)?\s*$", re.IGNORECASE)
 _START = re.compile(
-    rb"#\s*(?:nccl-tests version (?P<version>\S+)|Collective test starting: (?P<program>\w+)|nThread \d+ (?P<options>nGpus .*))"
+    rb"#\s*(?:nccl-tests version (?P<version>\S+)|Collective test starting: (?P<program>\w+)|nThread \d+"
+    rb" (?P<options>nGpus .*))"
 )
 _LIBRARY = re.compile(rb"nccl-library=(?P<library>\S+)")
 _RANK = re.compile(
@@ -35,12 +36,15 @@ _PROGRAM = re.compile(
 )
 _FAILURE = re.compile(
     rb"(?P<host>[\w.-]+): Test (?P<library>NCCL|CUDA) failure \S+ '(?P<cause>.*?)(?: \(run with [^)]*\)[^']*)?(?: / )?'"
-    rb"|\.\. (?P<host_behind>\S+) pid \d+: Test failure|Test (?:NCCL|CUDA) failure|Test failure|unhandled (?:system|cuda) error"
+    rb"|\.\. (?P<host_behind>\S+) pid \d+: Test failure|Test (?:NCCL|CUDA) failure|Test failure|unhandled"
+    rb" (?:system|cuda) error"
 )
 _LAUNCHER_FAILURE = re.compile(
     rb"srun: error: (?P<host>[\w.-]+): (?P<cause>tasks? .*)"
-    rb"|(?:mpirun|prterun|mpiexec) noticed .* on node (?P<signalled_host>[\w.-]+) (?P<signal>exited(?: on signal \d+.*)?)"
-    rb"|slurmstepd: error: \*\*\* (?:JOB|STEP) \S+ ON (?P<cancelled_host>[\w.-]+) (?P<end>CANCELLED .*?)(?: \*\*\*)?\s*$"
+    rb"|(?:mpirun|prterun|mpiexec) noticed .* on node (?P<signalled_host>[\w.-]+) (?P<signal>exited(?: on signal"
+    rb" \d+.*)?)"
+    rb"|slurmstepd: error: \*\*\* (?:JOB|STEP) \S+ ON (?P<cancelled_host>[\w.-]+) (?P<end>CANCELLED .*?)(?:"
+    rb" \*\*\*)?\s*$"
     rb"|=\s+PID \d+ RUNNING AT (?P<ended_host>[\w.-]+)"
 )
 _WHOLE = re.compile(r"[0-9]{1,18}")
@@ -423,9 +427,11 @@ def _json_run(path: str, number: int, root: Any) -> TestRun:
         )
     for n, row in enumerate(root["results"]):
         halves = [
-            None
-            if (h := row.get(place)) is None
-            else Half(float(h["time"]), float(h["alg_bw"]), float(h["bus_bw"]), _wrong(h))
+            (
+                None
+                if (h := row.get(place)) is None
+                else Half(float(h["time"]), float(h["alg_bw"]), float(h["bus_bw"]), _wrong(h))
+            )
             for place in ("out_of_place", "in_place")
         ]
         root_rank = row.get("root")

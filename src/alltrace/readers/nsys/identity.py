@@ -183,10 +183,16 @@ def without_payloads(source: RawSource, *, exported: bool) -> str:
     about = metadata(source)
     lacking = "NCCL's ranges have no payload, which names sizes and communicators"
     if all(about.get(f"EXPORT_PARAM_INCLUDE_{what}") == "true" for what in ("BLOBS", "JSON")):
-        return f"{lacking}: neither NCCL nor the profiler recorded it; NCCL's logs have both (import --nccl-log); such ranges"
+        return (
+            f"{lacking}: neither NCCL nor the profiler recorded it; NCCL's logs have both (import --nccl-log); such"
+            " ranges"
+        )
     if exported:
         return f"{lacking}: the nsys used here cannot export it; set ALLTRACE_NSYS to a newer one; such ranges"
-    return f"{lacking}: nsys leaves it out by default; import the .nsys-rep itself, or export it again with `{EXPORT}`; such ranges"
+    return (
+        f"{lacking}: nsys leaves it out by default; import the .nsys-rep itself, or export it again with `{EXPORT}`;"
+        " such ranges"
+    )
 
 
 def warnings(source: RawSource, tables: Iterable[str], schema_version: str | None) -> tuple[ReportWarning, ...]:
@@ -194,7 +200,10 @@ def warnings(source: RawSource, tables: Iterable[str], schema_version: str | Non
     messages: list[ReportWarning] = []
     have = set(tables)
     if "graphs" in have:
-        text = "CUDA graphs were traced as a whole, so the kernels inside them are unknown (capture with --cuda-graph-trace=node)."
+        text = (
+            "CUDA graphs were traced as a whole, so the kernels inside them are unknown (capture with"
+            " --cuda-graph-trace=node)."
+        )
         messages.append(ReportWarning(text, ("kernels",)))
     if not have & {"kernels", "copies", "api", "graphs"}:
         messages.append(ReportWarning("The report has no CUDA events."))
@@ -202,7 +211,10 @@ def warnings(source: RawSource, tables: Iterable[str], schema_version: str | Non
         messages.append(ReportWarning("The report has no NVTX events."))
     version = re.match(r"(\d+)\.(\d+)", schema_version or "")
     if version and (int(version[1]), int(version[2])) > NEWEST_SCHEMA:
-        text = f"The export's schema {version[0]} is newer than {NEWEST_SCHEMA[0]}.{NEWEST_SCHEMA[1]}, the newest supported version."
+        text = (
+            f"The export's schema {version[0]} is newer than {NEWEST_SCHEMA[0]}.{NEWEST_SCHEMA[1]}, the newest"
+            " supported version."
+        )
         messages.append(ReportWarning(text, EVENT_TABLES))
     for table, canonical, missing in unreadable(source.tables):
         columns = f"no column {missing[0]}" if len(missing) == 1 else f"no columns {', '.join(missing)}"

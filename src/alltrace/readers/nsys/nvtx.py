@@ -173,7 +173,8 @@ class Nvtx:
         if either(none, nothing, lost).all() and not any(d == 0 for _, d in self._domains):
             return None
         processes = tids >> 24
-        # a pair of process and domain in one number; domain ids are small, and a clash of hashes would need 2^20 of them
+        # a pair of process and domain in one number; domain ids are small, and a clash of hashes would need 2^20 of
+        # them
         pairs, inverse = unique_pairs(processes, domains)
         ids = np.zeros(len(pairs), np.int64)
         lacking = np.ones(len(pairs), np.bool_)

@@ -102,7 +102,8 @@ class Payloads:
                 continue
             label = str(name) if name else f"entry {at}"
             entry = _Entry(at, int(kind), whole(flags) or 0, label, whole(detail) or 0, whole(offset))
-            # the rows do not say of which process they are; the same domain and schema in another process is the same code
+            # the rows do not say of which process they are; the same domain and schema in another process is the same
+            # code
             for key in ((whole(domain), number), (None, number)):
                 by_schema.setdefault(key, {}).setdefault(at, entry)
         for _, schema, value, name in small_rows(

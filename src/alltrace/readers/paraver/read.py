@@ -1,8 +1,8 @@
 """Opens a Paraver trace that alltrace wrote as canonical tables: its kernels, copies, calls and ranges, at their times.
 
-What the format does not carry stays null: contexts, sequence numbers of collectives on the host, thread ids. Names are labels: one
-line, without control characters; calls have lost their version. For two pieces of work that begin together on one
-stream, it does not state which call launched which.
+What the format does not carry stays null: contexts, sequence numbers of collectives on the host, thread ids. Names are
+labels: one line, without control characters; calls have lost their version. For two pieces of work that begin together
+on one stream, it does not state which call launched which.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Makes of rocprofv3's JSON (`--output-format json`) a database with the columns of rocpd, which is then read like one.
 
-A document is `{"rocprofiler-sdk-tool": [...]}` with an object for each process: `agents`, `kernel_symbols` and `strings` are what
-records refer to, `buffer_records` has a list of records for each kind, `callback_records` the counters of dispatches.
+A document is `{"rocprofiler-sdk-tool": [...]}` with an object for each process: `agents`, `kernel_symbols` and
+`strings` are what records refer to, `buffer_records` has a list of records for each kind, `callback_records` the
+counters of dispatches.
 """
 
 import json
@@ -33,9 +34,11 @@ _TABLES = {
     "info_kernel_symbol": "kernel_name, display_name, arch_vgpr_count",
     "event": "category_id, stack_id",
     "pmc_event": "event_id, pmc_id, value",
-    "kernel_dispatch": "pid, tid, start, end, agent_id, queue_id, stream_id, kernel_id, group_segment_size, "
-    + ", ".join(f"{what}_size_{axis}" for what in ("workgroup", "grid") for axis in _AXES)
-    + ", event_id",
+    "kernel_dispatch": (
+        "pid, tid, start, end, agent_id, queue_id, stream_id, kernel_id, group_segment_size, "
+        + ", ".join(f"{what}_size_{axis}" for what in ("workgroup", "grid") for axis in _AXES)
+        + ", event_id"
+    ),
     "memory_copy": "pid, tid, start, end, dst_agent_id, src_agent_id, size, queue_id, stream_id, name_id, event_id",
     "region": "pid, tid, start, end, name_id, event_id",
     "memory_allocate": "pid, tid, start, end, agent_id, type, level, address, size, event_id",

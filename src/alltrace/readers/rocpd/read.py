@@ -103,7 +103,10 @@ def table_sets(declared: Mapping[bytes, frozenset[str]]) -> list[TableSet]:
 
 EXPECTED = "a database (rocpd, .db) or JSON of rocprofv3"
 FILLED = ("kernels", "copies", "api", "ranges", "memory", "kernel_counters")
-_EXPERIMENTAL = "the reader of rocprofv3 databases is experimental: it was only tested with databases made from the published schema"
+_EXPERIMENTAL = (
+    "the reader of rocprofv3 databases is experimental: it was only tested with databases made from the published"
+    " schema"
+)
 _ROWS = 1 << 14
 _INT64, _INT32 = 1 << 63, 1 << 31
 _DIRECTION = re.compile(r"(HOST|DEVICE)_TO_(HOST|DEVICE)")

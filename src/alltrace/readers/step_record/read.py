@@ -64,7 +64,8 @@ class StepRecordReader(HeldReader):
             names = tuple(f"{name} (waits)" if name in rank.waits else name for name in rank.phases)
             for first in range(0, len(rank.steps), _STEPS):
                 steps = rank.steps[first : first + _STEPS]
-                # two clocks say when a step begins and how long it takes, so it may end some us after the next one begins
+                # two clocks say when a step begins and how long it takes, so it may end some us after the next one
+                # begins
                 limits = [step.begin_ns for step in rank.steps[first + 1 : first + _STEPS + 1]] + [_MOST_NS]
                 rows = [
                     row for step, limit in zip(steps, limits, strict=False) for row in self._rows(step, limit, names)

@@ -3,9 +3,10 @@
 Megatron-LM and its relatives (GPT-NeoX), nanotron, NeMo 1 and 2, TorchTitan, DeepSpeed, Lightning, Hugging Face,
 Composer, verl, nanoGPT, and plain FSDP scripts; and lines of a user's own pattern.
 
-Sources: megatron/training/training.py, nemo/lightning/pytorch/callbacks/progress_printer.py, torchtitan/components/metrics.py,
-deepspeed/runtime/engine.py and utils/timer.py, lightning's TQDMProgressBar, transformers/trainer_callback.py, gpt-neox'
-megatron/logging.py, composer/loggers/console_logger.py, verl/utils/logger/aggregate_logger.py, nanoGPT's train.py.
+Sources: megatron/training/training.py, nemo/lightning/pytorch/callbacks/progress_printer.py,
+torchtitan/components/metrics.py, deepspeed/runtime/engine.py and utils/timer.py, lightning's TQDMProgressBar,
+transformers/trainer_callback.py, gpt-neox' megatron/logging.py, composer/loggers/console_logger.py,
+verl/utils/logger/aggregate_logger.py, nanoGPT's train.py.
 """
 
 import re
@@ -60,7 +61,8 @@ _QUOTED_PAIR = re.compile(rf"'(\w+)': '?({_REAL})")
 _NEMO_LIST = re.compile(r"train_step_timing in s: \[([0-9., eE+-]*)\]")
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _PREFIX_RANK = re.compile(
-    r"^\s*(?:\[(?:rank|default)?(\d{1,9})\]:?|(\d{1,9}): |\[\d+,(\d{1,9})\]<std(?:out|err)>:?|\S+ \[default(\d{1,9})\]:)"
+    r"^\s*(?:\[(?:rank|default)?(\d{1,9})\]:?|(\d{1,9}): |\[\d+,(\d{1,9})\]<std(?:out|err)>:?|\S+"
+    r" \[default(\d{1,9})\]:)"
 )
 _STAMP = re.compile(r"(\d{4}-\d{2}-\d{2}[ T]\d{2}:\d{2}:\d{2}(?:[.,]\d+)?)(Z|[+-]\d{2}:?\d{2})?")
 _FRACTION = re.compile(r"[.,](\d+)$")
@@ -93,7 +95,10 @@ _KEYS: tuple[tuple[str, re.Pattern[str], float], ...] = tuple(
         ("step_time_s", r"train_step_timing in s|iter time \(s\)|iteration time", 1.0),
         (
             "tflops_per_gpu",
-            r"approx flops per GPU|throughput per GPU \(TFLOP/s/GPU\)|TFLOPS_per_GPU|TFLOPs|model_tflops_per_gpu|tflops",
+            (
+                r"approx flops per GPU|throughput per GPU"
+                r" \(TFLOP/s/GPU\)|TFLOPS_per_GPU|TFLOPs|model_tflops_per_gpu|tflops"
+            ),
             1.0,
         ),
         (

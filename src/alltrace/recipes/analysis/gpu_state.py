@@ -1,6 +1,7 @@
 """Clocks, power and temperature of the GPUs of ranks compared with those of their peers: why a rank is slow.
 
-What a rank's GPU did comes from a GPU log that was imported with the reports, else from the clock among the GPU metrics of nsys.
+What a rank's GPU did comes from a GPU log that was imported with the reports, else from the clock among the GPU metrics
+of nsys.
 """
 
 from __future__ import annotations

@@ -254,7 +254,8 @@ def _sentence(ranks: Sequence[int], evidence: Mapping[str, float], most: HostSta
         )
     if taken is not None and taken >= _TAKEN:
         parts.append(
-            f"Other threads of the job had the CPU that it left for {100 * taken:.0f} % of the rest: give it its own core."
+            f"Other threads of the job had the CPU that it left for {100 * taken:.0f} % of the rest: give it its own"
+            " core."
         )
     if most.symbol:
         parts.append(f"{100 * most.symbol_share:.0f} % of its CPU samples there are in `{most.symbol}`.")
@@ -315,9 +316,13 @@ def _on_another_node(rank: int, by_rank: Mapping[int, CpuPlaces], hosts: Mapping
         if place.away_share < _SETTLED:
             return 0.0, ""
         where = f", most on CPU {number_ranges([int(cpu) for cpu in place.homes])}" if place.homes else ""
-        return place.away_share, (
-            f"The launching thread of rank {rank} was away from the NUMA node of its GPU for {100 * place.away_share:.0f} % of its "
-            f"time{where}: bind it to CPUs {place.near}, which NCCL's log states as near that GPU."
+        return (
+            place.away_share,
+            (
+                f"The launching thread of rank {rank} was away from the NUMA node of its GPU for"
+                f" {100 * place.away_share:.0f} % of its time{where}: bind it to CPUs {place.near}, which NCCL's log"
+                " states as near that GPU."
+            ),
         )
     others = [o for o in by_rank if o != rank and hosts.get(o) == hosts.get(rank)]
     alike = [o for o in others if place.numa_node is not None and by_rank[o].numa_node == place.numa_node]
@@ -328,9 +333,13 @@ def _on_another_node(rank: int, by_rank: Mapping[int, CpuPlaces], hosts: Mapping
         whose = f"whose GPUs are of the same NUMA node ({place.numa_node})" if alike else "of the same host"
         share = 1 - place.sockets.get(usual, 0.0)
         unknown = "" if alike else " Which socket its GPU is attached to is not stated."
-        return share, (
-            f"The launching thread of rank {rank} spent {100 * share:.0f} % of its time away from socket {usual} (CPUs "
-            f"{place.socket_cpus.get(usual)}), from which ranks {number_ranges(peers)} {whose} launch.{unknown}"
+        return (
+            share,
+            (
+                f"The launching thread of rank {rank} spent {100 * share:.0f} % of its time away from socket {usual}"
+                f" (CPUs {place.socket_cpus.get(usual)}), from which ranks {number_ranges(peers)} {whose}"
+                f" launch.{unknown}"
+            ),
         )
     second, *rest = (1 - max(p.sockets.values(), default=1.0) for p in (place, *(by_rank[o] for o in others)))
     if second < max(_SETTLED, _MORE_OFTEN * (median(np.array(rest)) or 0.0)):

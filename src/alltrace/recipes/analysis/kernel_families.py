@@ -2,15 +2,18 @@
 
 Libraries write both into the names of their kernels. Names and the sources of their rules:
 
-* `cutlass_80_tensorop_s1688gemm_...`: CUTLASS, "CUTLASS Profiler" (procedural names) and `python/cutlass_library`: format of the
-  accumulator, shape of the instruction, formats of the operands.
-* `ampere_bf16_s16816gemm_bf16_...`, `volta_sgemm_...`, `..._scudnn_...`: cuBLAS and cuDNN; the same grammar after an architecture.
-* `sm90_xmma_gemm_f32f32_tf32f32_f32_...`: cuBLAS and cuDNN; storage of A and B, formats of product and accumulator, storage of C.
-* `nvjet_tst_...`: cuBLAS from 12.5 on; formats of operands, accumulator and result: `t` bf16, `h` fp16, `s` fp32 as TF32, `q` and
-  `o` fp8, `d` fp64 (seen in public profiles; NVIDIA does not document it).
-* `fmha_cutlassF_f32_aligned_..._sm80`: PyTorch, `aten/src/ATen/native/transformers/cuda/mem_eff_attention`; in fp32 from sm80 on
-  each product is three of TF32 (`OpMultiplyAddFastF32` in `gemm_kernel_utils.h`).
-* `flash_fwd_kernel`, `fmha_fwd_loop_kernel`, `FlashAttnFwdSm90`: FlashAttention (Dao et al.), which has 16 and 8 bit formats only.
+* `cutlass_80_tensorop_s1688gemm_...`: CUTLASS, "CUTLASS Profiler" (procedural names) and `python/cutlass_library`:
+  format of the accumulator, shape of the instruction, formats of the operands.
+* `ampere_bf16_s16816gemm_bf16_...`, `volta_sgemm_...`, `..._scudnn_...`: cuBLAS and cuDNN; the same grammar after an
+  architecture.
+* `sm90_xmma_gemm_f32f32_tf32f32_f32_...`: cuBLAS and cuDNN; storage of A and B, formats of product and accumulator,
+  storage of C.
+* `nvjet_tst_...`: cuBLAS from 12.5 on; formats of operands, accumulator and result: `t` bf16, `h` fp16, `s` fp32 as
+  TF32, `q` and `o` fp8, `d` fp64 (seen in public profiles; NVIDIA does not document it).
+* `fmha_cutlassF_f32_aligned_..._sm80`: PyTorch, `aten/src/ATen/native/transformers/cuda/mem_eff_attention`; in fp32
+  from sm80 on each product is three of TF32 (`OpMultiplyAddFastF32` in `gemm_kernel_utils.h`).
+* `flash_fwd_kernel`, `fmha_fwd_loop_kernel`, `FlashAttnFwdSm90`: FlashAttention (Dao et al.), which has 16 and 8 bit
+  formats only.
 * `Cijk_Alik_Bljk_BBS_BH_...`: Tensile, "Kernel Parameters"; formats of operands, result and product.
 * `igemm_fwd_gtcx3_nhwc_bf16_...`: MIOpen, iGEMMgen.
 * `vectorized_elementwise_kernel`, `cunn_SoftMaxForward`, ...: PyTorch, `aten/src/ATen/native/cuda`.

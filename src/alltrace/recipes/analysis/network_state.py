@@ -112,8 +112,8 @@ def _adapter(of: Traffic, judged: Merged) -> Adapter | None:
 def slow_adapters(states: Mapping[str, NetworkState]) -> SlowAdapters | None:
     """The adapters that are slow by their own counters; None without any, or if too few carried as much to compare them.
 
-    What one adapter carries less than others is no sign of a slow one: a job may use it less. One that is slow carries the same
-    bytes for a longer time.
+    What one adapter carries less than others is no sign of a slow one: a job may use it less. One that is slow carries
+    the same bytes for a longer time.
     """
     every = [(host, one) for host, state in states.items() for one in state.adapters]
     usual = float(np.median([one.gb_per_s for _, one in every])) if every else 0.0

@@ -4,14 +4,15 @@ A range contains a call when both are of one thread and range.start <= call.star
 belongs to the ranges that contain the API call which launched it. Ranges of different domains and start/end ranges
 overlap freely, so no stack is assumed anywhere:
 
-* `Spans.innermost` returns, for each call, the containing range that starts last (of several that start together, the one that
-  comes first in the input). It finds the last range at or before the call that ends late enough, in a tree of maxima
-  over the sorted ranges. The option `nvtx-name` of the kernel reports needs this; `launch_spans` returns its ranges.
-* `Spans.parents` returns, for each range, the shortest of the ranges that contain it. Where ranges nest that is the one that
-  starts last; if some cross, all are searched.
-* `calls_within` lists, for each range, the calls inside as pieces of sorted lists: the calls of a thread hardly ever nest, so
-  those inside a range are neighbours. Nested calls are spread over several lists. From these pieces counts follow by
-  subtraction, and minima and maxima by doubling (`reduce_pieces`).
+* `Spans.innermost` returns, for each call, the containing range that starts last (of several that start together, the
+  one that comes first in the input). It finds the last range at or before the call that ends late enough, in a tree of
+  maxima over the sorted ranges. The option `nvtx-name` of the kernel reports needs this; `launch_spans` returns its
+  ranges.
+* `Spans.parents` returns, for each range, the shortest of the ranges that contain it. Where ranges nest that is the one
+  that starts last; if some cross, all are searched.
+* `calls_within` lists, for each range, the calls inside as pieces of sorted lists: the calls of a thread hardly ever
+  nest, so those inside a range are neighbours. Nested calls are spread over several lists. From these pieces counts
+  follow by subtraction, and minima and maxima by doubling (`reduce_pieces`).
 
 All times are int64 and every comparison is of whole ns. Work is O(n log n) in array operations; nothing is compiled.
 """
@@ -400,7 +401,8 @@ def projection(rank: Rank) -> Projection:
 def _repeated(spans: Spans, calls: Launches, start: Int64, end: Int64) -> Int64:
     """For each range, the calls inside that have the correlation id of an earlier call inside.
 
-    A driver call within its runtime call may have. Both are inside if the interval from the first start to the last end is.
+    A driver call within its runtime call may have. Both are inside if the interval from the first start to the last end
+    is.
     """
     result = np.zeros(len(spans.start), np.int64)
     if calls.one_call_each():

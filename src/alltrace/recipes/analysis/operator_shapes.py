@@ -1,9 +1,12 @@
 """What the shapes, strides and formats of an operator's arguments say of how fast it can be: what keeps it from its device's roof.
 
-* few tiles: a product is divided into tiles, each of which one multiprocessor computes; fewer tiles than multiprocessors leave some
-  without work (NVIDIA, "Matrix Multiplication Background User's Guide": tile and wave quantization).
-* misaligned: rows that do not begin at multiples of 16 bytes are read in pieces (the same guide: "Tensor Core requirements").
-* few rows: a product with few rows reads each weight for few operations, so that its intensity is below the device's ridge.
+* few tiles: a product is divided into tiles, each of which one multiprocessor computes; fewer tiles than
+  multiprocessors leave some without work (NVIDIA, "Matrix Multiplication Background User's Guide": tile and wave
+  quantization).
+* misaligned: rows that do not begin at multiples of 16 bytes are read in pieces (the same guide: "Tensor Core
+  requirements").
+* few rows: a product with few rows reads each weight for few operations, so that its intensity is below the device's
+  ridge.
 * one window per channel: a depthwise convolution multiplies each value it reads a few times only.
 * few channels: the sum over input channels is shorter than what a matrix unit adds in one instruction.
 * short sequences: a kernel of attention spends its time on its beginning and end.
@@ -36,19 +39,19 @@ _PRODUCTS = {
 _TRANSPOSED = ("linear", "rocm_unquantized_gemm")
 
 _NORMS = frozenset(
-    "softmax _softmax log_softmax _log_softmax _softmax_backward_data _log_softmax_backward_data layer_norm native_layer_norm "
-    "native_layer_norm_backward batch_norm native_batch_norm cudnn_batch_norm miopen_batch_norm _batch_norm_impl_index group_norm "
-    "native_group_norm rms_norm _fused_rms_norm instance_norm cumsum".split()
+    "softmax _softmax log_softmax _log_softmax _softmax_backward_data _log_softmax_backward_data layer_norm"
+    " native_layer_norm native_layer_norm_backward batch_norm native_batch_norm cudnn_batch_norm miopen_batch_norm"
+    " _batch_norm_impl_index group_norm native_group_norm rms_norm _fused_rms_norm instance_norm cumsum".split()
 )
 _SAME_SIZE = _NORMS | frozenset(
-    "add sub rsub mul div neg abs pow sqrt rsqrt exp log relu gelu silu sigmoid tanh clamp clamp_min clamp_max leaky_relu elu "
-    "hardtanh hardswish softplus mish where maximum minimum dropout native_dropout masked_fill lerp addcmul addcdiv clone "
-    "contiguous to _to_copy bitwise_not eq ne lt gt le ge sin cos reciprocal square erf floor round remainder threshold "
-    "threshold_backward gelu_backward silu_backward sigmoid_backward tanh_backward".split()
+    "add sub rsub mul div neg abs pow sqrt rsqrt exp log relu gelu silu sigmoid tanh clamp clamp_min clamp_max"
+    " leaky_relu elu hardtanh hardswish softplus mish where maximum minimum dropout native_dropout masked_fill lerp"
+    " addcmul addcdiv clone contiguous to _to_copy bitwise_not eq ne lt gt le ge sin cos reciprocal square erf floor"
+    " round remainder threshold threshold_backward gelu_backward silu_backward sigmoid_backward tanh_backward".split()
 )
 _SMALLER = frozenset(
-    "sum mean amax amin max min argmax argmin norm linalg_vector_norm var std var_mean prod any all max_pool2d avg_pool2d "
-    "max_pool2d_with_indices adaptive_avg_pool2d _adaptive_avg_pool2d nll_loss mse_loss logsumexp topk".split()
+    "sum mean amax amin max min argmax argmin norm linalg_vector_norm var std var_mean prod any all max_pool2d"
+    " avg_pool2d max_pool2d_with_indices adaptive_avg_pool2d _adaptive_avg_pool2d nll_loss mse_loss logsumexp topk".split()
 )
 _WRITES_FIRST = frozenset("copy_ fill_ zero_".split())
 
@@ -123,7 +126,10 @@ def _of_product(stem: str, call: Call, units: int, kernel: str) -> list[Reason]:
     if uneven := _misaligned(call, {"k": k, "n": n} if n > 1 else {"k": k}, first):
         reasons.append(uneven)
     if k <= _FEW_ROWS < min(m, n):
-        says = f"memory-bound: sums of only {k} products, so that reading and writing {m:,} x {n:,} values takes longer than they do"
+        says = (
+            f"memory-bound: sums of only {k} products, so that reading and writing {m:,} x {n:,} values takes longer"
+            " than they do"
+        )
         advice = "fuse the product with what makes or reads its values, or do several of them at once"
         return [*reasons, Reason("short sums", says, advice, by_shape=True)]
     if min(m, n) <= _FEW_ROWS < max(m, n):
@@ -220,14 +226,20 @@ def _of_attention(stem: str, call: Call, units: int) -> list[Reason]:
         )
     elif keys <= _SHORT:
         blocks = q[0] * q[heads]
-        says = f"short sequence: {keys} keys for each of {blocks:,} heads, so that a block's overhead outweighs its products"
+        says = (
+            f"short sequence: {keys} keys for each of {blocks:,} heads, so that a block's overhead outweighs its"
+            " products"
+        )
         reasons.append(
             Reason("short sequence", says, "pack short sequences into one call, or use a kernel for short sequences")
         )
     elif 2 * tiles <= units:
         reasons.append(_few_tiles(tiles, units, f"attention of {q[0] * q[heads]} heads and {queries:,} queries", keys))
     else:
-        says = f"low efficiency: a long sequence of {keys:,} keys has work for all multiprocessors, which the kernel does not use"
+        says = (
+            f"low efficiency: a long sequence of {keys:,} keys has work for all multiprocessors, which the kernel does"
+            " not use"
+        )
         advice = "use a newer kernel for this device (FlashAttention-3, cuDNN, Composable Kernel, AITER)"
         reasons.append(Reason("low efficiency", says, advice))
     return reasons + _inner_stride(call, 1)

@@ -156,7 +156,8 @@ def run_statement(statement: str, tables: Mapping[str, Any], parameters: Mapping
         raise no_memory(engine.folder, error) from error
     except duckdb.OutOfRangeException as error:
         raise AlltraceError(
-            f"the numbers are too large to be summed exactly ({_first_line(error)}); the reports contain implausible times or sizes"
+            f"the numbers are too large to be summed exactly ({_first_line(error)}); the reports contain implausible"
+            " times or sizes"
         ) from error
 
 

@@ -48,7 +48,10 @@ FROM summed JOIN (SELECT DISTINCT g, {names} FROM grouped) USING (g)
 
 def distribution_statement(keys: Sequence[str], events: str) -> str:
     """The distribution of values by key, from `events`, a SELECT of `rank`, `keys` and `value`; not of nulls."""
-    return f"SELECT rank, {', '.join(keys)}, value, count(*) AS count\nFROM ({events.strip()})\nWHERE value IS NOT NULL GROUP BY ALL"
+    return (
+        f"SELECT rank, {', '.join(keys)}, value, count(*) AS count\nFROM ({events.strip()})\nWHERE value IS NOT NULL"
+        " GROUP BY ALL"
+    )
 
 
 def merged_statement(keys: Sequence[str], *, ranks: bool = False) -> str:

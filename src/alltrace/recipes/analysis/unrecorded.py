@@ -50,5 +50,7 @@ def refuse_unrecorded(run: RunFacts, ranks: set[int]) -> None:
                 getattr(run, "path", "the run"),
                 found=f"rank {rank.rank} has no record of what {lost.number:,} of {lost.of:,} launches ran",
                 expected="the records of all kernels, because a wait cannot be distinguished from a missing kernel",
-                advice="capture the rank again, or choose --steps or --ranks with complete records (see `alltrace info`)",
+                advice=(
+                    "capture the rank again, or choose --steps or --ranks with complete records (see `alltrace info`)"
+                ),
             )

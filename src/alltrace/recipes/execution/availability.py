@@ -107,7 +107,10 @@ def _is_about_suspects(texts: Iterable[str]) -> bool:
     return any(text.startswith(SUSPECT_TEXTS) for text in texts)
 
 
-_ON_SUSPECTS = "rows that cannot be true are left out, or have another end, another device or no size; the table `suspects` has them"
+_ON_SUSPECTS = (
+    "rows that cannot be true are left out, or have another end, another device or no size; the table `suspects` has"
+    " them"
+)
 _ON_SUSPECTS_AS_RECORDED = (
     "rows that cannot be true are in this answer as they were recorded; the table `suspects` has them"
 )

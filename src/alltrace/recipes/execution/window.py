@@ -1,8 +1,8 @@
 """Part of a run: the steps that a question is about, and a rank's tables cut down to them.
 
-A row counts for the step in which it starts: rows of the host for the step with a range around their start, rows of the device
-(kernels, copies, graphs, collectives and metrics) for the step with the latest start of device work before them. A row
-belongs to one step at most.
+A row counts for the step in which it starts: rows of the host for the step with a range around their start, rows of the
+device (kernels, copies, graphs, collectives and metrics) for the step with the latest start of device work before them.
+A row belongs to one step at most.
 """
 
 from __future__ import annotations

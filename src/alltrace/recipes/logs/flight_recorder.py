@@ -27,9 +27,10 @@ COLUMNS: dict[str, col.Columns] = {
         col.whole("sequence", "The collective's number in the group"),
         col.text(
             "kind",
-            "`missing`: ranks never issued it; `mismatch`: they issued another operation; `size mismatch`, `type mismatch`: other "
-            "sizes or data types; `not completed`: all issued it, and it did not end; `unmatched send`, `unmatched receive`: "
-            "the peer never issued the other end; `no dump`: ranks of the group have no file",
+            "`missing`: ranks never issued it; `mismatch`: they issued another operation; `size mismatch`, `type"
+            " mismatch`: other sizes or data types; `not completed`: all issued it, and it did not end; `unmatched"
+            " send`, `unmatched receive`: the peer never issued the other end; `no dump`: ranks of the group have no"
+            " file",
         ),
         col.text("op", "The operation of most ranks"),
         col.text("sizes", "Its input sizes on most ranks"),
@@ -98,7 +99,8 @@ def answer(recordings: Sequence[Any], view: str, captured: Mapping[int, Captured
     if len(recordings) > 20:
         rest = recordings[20:]
         notes.append(
-            f"{len(rest)} more files: {sum(len(r.entries) for r in rest)} entries; {sum(r.unread for r in rest)} not understood"
+            f"{len(rest)} more files: {sum(len(r.entries) for r in rest)} entries; {sum(r.unread for r in rest)} not"
+            " understood"
         )
     notes += further
     if view == "hangs" and not rows:
@@ -324,8 +326,9 @@ def _shown(entry: Any) -> str:
 def _of_messages(entries: list[Any], members: Sequence[int], cut: set[int]) -> list[dict[str, Any]]:
     """Sends and receives of a group that have no other end, or one of another size or type.
 
-    The k-th send from one rank to another belongs to its k-th receive. If records do not reach back to a rank's first operation,
-    only operations that have not ended are matched. An end on a rank of `cut`, whose dump is damaged, may only be lost.
+    The k-th send from one rank to another belongs to its k-th receive. If records do not reach back to a rank's first
+    operation, only operations that have not ended are matched. An end on a rank of `cut`, whose dump is damaged, may
+    only be lost.
     """
     whole = {
         r: min((e.number for e in entries if e.rank == r and e.number is not None), default=1) <= 1 for r in members

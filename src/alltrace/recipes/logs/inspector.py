@@ -107,7 +107,9 @@ CHARTS = {
 
 _WHY = {
     "missing": "other ranks ended them, so they ran; the records were dropped, or not timed by the GPU",
-    "behind": "other ranks ended them, so these ranks took part; their last records were not written before their files end",
+    "behind": (
+        "other ranks ended them, so these ranks took part; their last records were not written before their files end"
+    ),
     "unrecorded": "smaller than what is recorded (NCCL_INSPECTOR_DUMP_MIN_SIZE_BYTES), or dropped on all ranks",
     "no file": "ranks without a file, or with none of 8 KiB and more",
     "mismatch": "ranks gave other sizes, or the files are of several jobs",
@@ -133,7 +135,8 @@ def answer(files: Sequence[Any], view: str, tests: Any = None) -> Answer:
         if not rows:
             notes.append("every operation of which a rank has a record has one of all ranks of its communicator")
         notes.append(
-            "operations that have not ended are in no file: where a job hangs, the last of each rank says how far it came"
+            "operations that have not ended are in no file: where a job hangs, the last of each rank says how far it"
+            " came"
         )
     elif view == "collectives":
         rows = [row for name, group in sorted(groups.items()) for row in _collectives(name, group, tests)]
@@ -166,13 +169,15 @@ def _file_notes(files: Sequence[Any]) -> list[str]:
         if number:
             count = sum(f.unread if "lines" in what else f.mixed for f in number)
             notes.append(
-                f"{path_text(number[0].path)}{f' and {len(number) - 1} more' if len(number) > 1 else ''}: {count:,} {what}"
+                f"{path_text(number[0].path)}{f' and {len(number) - 1} more' if len(number) > 1 else ''}: {count:,}"
+                f" {what}"
             )
     lost = [(f, sum(map(sum, f.dropped.values()))) for f in files if any(map(any, f.dropped.values()))]
     if lost:
         notes.append(
-            f"the buffers of {counted(len(lost), 'process', 'processes')} lost {sum(n for _, n in lost):,} records; write more "
-            "often (NCCL_INSPECTOR_DUMP_THREAD_INTERVAL_MICROSECONDS) or give them more room (NCCL_INSPECTOR_DUMP_COLL_RING_SIZE)"
+            f"the buffers of {counted(len(lost), 'process', 'processes')} lost {sum(n for _, n in lost):,} records;"
+            " write more often (NCCL_INSPECTOR_DUMP_THREAD_INTERVAL_MICROSECONDS) or give them more room"
+            " (NCCL_INSPECTOR_DUMP_COLL_RING_SIZE)"
         )
     if files and not any(f.tells_drops for f in files):
         notes.append(

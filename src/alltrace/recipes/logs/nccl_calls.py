@@ -70,7 +70,8 @@ def answer(logs: NcclLogs, options: NcclOptions) -> Answer:
     notes = list(logs.notes)
     if rows.hours:
         notes.append(
-            f"the clock of {rows.hours} processes went back by an hour, as summer time ends: an hour was added from there on"
+            f"the clock of {rows.hours} processes went back by an hour, as summer time ends: an hour was added from"
+            " there on"
         )
     return Answer(table, COLUMNS, tuple(notes), chart=CHART)
 
@@ -175,9 +176,11 @@ class _Rows:
             "state": (its["flags"] & 3).astype(np.int32) % 3,
         }
         arrays = [
-            pa.DictionaryArray.from_arrays(pa.array(columns[f.name]), self._words[f.name])
-            if f.name in self._words
-            else columns[f.name]
+            (
+                pa.DictionaryArray.from_arrays(pa.array(columns[f.name]), self._words[f.name])
+                if f.name in self._words
+                else columns[f.name]
+            )
             for f in schema
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=schema).filter(pa.array(keep))

@@ -100,7 +100,10 @@ def _compare(logs: NcclLogs, members: list[int], calls: dict[int, Any]) -> tuple
         if any(len(s) > 1 and (s[:, 1] == s[0, 1]).all() for s in series.values()):
             return (
                 [],
-                "the log does not begin with its INIT and opCount does not count, so which calls belong together is not known",
+                (
+                    "the log does not begin with its INIT and opCount does not count, so which calls belong together is"
+                    " not known"
+                ),
             )
         begin = max(int(s[0, 1]) for s in series.values())
         series = {

@@ -86,7 +86,10 @@ class StepsByTime:
             for process, _tid, _dev in parts[log].tokens
         }
         if len(hosts) > 1:
-            return f"NCCL's logs are of {len(hosts)} hosts, whose clocks may differ; give those of the host that wrote {name}"
+            return (
+                f"NCCL's logs are of {len(hosts)} hosts, whose clocks may differ; give those of the host that wrote"
+                f" {name}"
+            )
         if not set().union(*(parts[log].records.zoned for log in self.which)) <= {self._times.zoned}:
             zones = ("with", "without") if self._times.zoned else ("without", "with")
             return f"the times of {name} are {zones[0]} a time zone, and those of NCCL's lines {zones[1]} one"
@@ -224,7 +227,8 @@ class StepFinder:
         if completed:
             files = f"{counted(len(completed), 'log')} of {len(there)} with calls"
             notes.append(
-                f"{files} have no step's line: their steps are by the order of the calls that they share with logs that have"
+                f"{files} have no step's line: their steps are by the order of the calls that they share with logs that"
+                " have"
             )
         left = set(without) - completed
         refused = None
@@ -245,8 +249,10 @@ class StepFinder:
             raise UsageError(
                 f"--steps: {refused}"
                 if refused
-                else "--steps needs a log in which a step's lines are between NCCL's; "
-                "the files with a step's line have no call of NCCL"
+                else (
+                    "--steps needs a log in which a step's lines are between NCCL's; "
+                    "the files with a step's line have no call of NCCL"
+                )
             )
         if refused:
             notes.append(refused)
@@ -300,7 +306,8 @@ class StepFinder:
     def _numbers(self, marked: set[int]) -> dict[str, tuple[Int64, Int64]]:
         """For each communicator how many collective calls a rank has made when a step ends, and the steps.
 
-        Left out are logs with steps that go back, as after a restart, logs not from the start, and those on which ranks differ.
+        Left out are logs with steps that go back, as after a restart, logs not from the start, and those on which ranks
+        differ.
         """
         logs = self._logs
         counts: dict[int, dict[int, int]] = defaultdict(lambda: defaultdict(int))

@@ -341,8 +341,9 @@ def _notes(files: Sequence[Any], series: list[_Series]) -> tuple[str, ...]:
         ]
         if off:
             notes.append(
-                f"{s.name} ({s.place} of place): at {counted(len(off), 'size')} the printed bus bandwidth is not {want:.4g} times "
-                f"the algorithm bandwidth, as the formula of {s.run.program} on {_ranks(s.run)} ranks has it"
+                f"{s.name} ({s.place} of place): at {counted(len(off), 'size')} the printed bus bandwidth is not"
+                f" {want:.4g} times the algorithm bandwidth, as the formula of {s.run.program} on {_ranks(s.run)} ranks"
+                " has it"
             )
     if any(s.run.cpu_time for s in series):
         notes.append("some runs were made with -C: their times are the CPU's, not the GPU's")

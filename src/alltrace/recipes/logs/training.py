@@ -218,7 +218,8 @@ def _notes(logs: Sequence[Any], names: list[str], chosen: list[list[Any]]) -> tu
                 )
         if log.restarts:
             notes.append(
-                f"{name}: the steps went back {counted(log.restarts, 'time')}, as after a restart; the later values count"
+                f"{name}: the steps went back {counted(log.restarts, 'time')}, as after a restart; the later values"
+                " count"
             )
         if log.smoothed:
             notes.append(f"{name}: step times are from a progress bar, which shows moving averages")

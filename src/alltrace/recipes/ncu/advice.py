@@ -1,8 +1,8 @@
 """Advice on launches by rules: what was found, the numbers that support it, and the upper bound of the gain.
 
-A gain is a bound: the share of the launch's time that could go if the fault were wholly gone and nothing else came in its way.
-Unless fewer bytes are moved, it is never more than what the most used unit leaves over: a launch that runs at 90 % of a peak
-cannot lose more than 10 % of its time. `docs/ncu.md` has the formulas.
+A gain is a bound: the share of the launch's time that could go if the fault were wholly gone and nothing else came in
+its way. Unless fewer bytes are moved, it is never more than what the most used unit leaves over: a launch that runs at
+90 % of a peak cannot lose more than 10 % of its time. `docs/ncu.md` has the formulas.
 """
 
 from collections.abc import Callable, Sequence
@@ -196,7 +196,10 @@ def _bound(launch: Launch) -> Finding | None:
     for level in ("dram", "l2", "l1"):
         if (value := main_of(launch, f"{level}_percent")) is not None:
             numbers[f"{level}_percent"] = value
-    advice = "move fewer bytes: fuse with its neighbours, reuse data in registers and shared memory, or use a smaller data type"
+    advice = (
+        "move fewer bytes: fuse with its neighbours, reuse data in registers and shared memory, or use a smaller data"
+        " type"
+    )
     return Finding("memory-bound", numbers, gain, advice)
 
 

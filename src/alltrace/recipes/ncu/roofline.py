@@ -33,7 +33,9 @@ _LACKS = {
     "counts": "have no count of floating-point operations in their report; `ncu --set roofline` collects them",
     "work": "did no operation that their report counts, so they have no point: they move bytes, or work on integers",
     "bytes": "have no bytes moved in their report; `ncu --set roofline` collects them",
-    "roofs": "have no roof of compute: no peaks and no device attributes in their report, nor a data sheet here of their GPU",
+    "roofs": (
+        "have no roof of compute: no peaks and no device attributes in their report, nor a data sheet here of their GPU"
+    ),
 }
 CHART = Chart("roofline", "intensity_flop_per_byte", ("work_flop_per_s",), "point", detail="name", title="Roofline")
 

@@ -82,7 +82,8 @@ def answer(profiled: Sequence[Profiled], configurations: Sequence[Mapping[str, A
     if rest and whole:
         share = 100 * sum(row["total_ns"] for row in rest) / whole
         texts.append(
-            f"{len(rest)} configurations of the run, {share:.1f} % of its kernel time, are not profiled: table not_profiled"
+            f"{len(rest)} configurations of the run, {share:.1f} % of its kernel time, are not profiled: table"
+            " not_profiled"
         )
     unmatched = [(*identity(each), sizes(each.launch.grid), sizes(each.launch.block)) for each in alone]
     others = [

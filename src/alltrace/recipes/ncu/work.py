@@ -26,10 +26,10 @@ _ELAPSED = ".avg.pct_of_peak_sustained_elapsed"
 def operations(launch: Launch) -> dict[str, tuple[float, str]]:
     """Floating-point operations per second by precision, and how they were counted; precisions that are not counted are left out.
 
-    FP64 and FP32: additions, multiplications and twice the fused multiply-adds of all threads (Kernel Profiling Guide, "Roofline
-    Charts"). Tensor: what the report counts; of Volta, 512 per instruction; else the share of cycles in which the pipe
-    worked on FP16, BF16 or FP64 times what it can do per cycle, which is exact as far as every instruction keeps the
-    pipe busy for as long as it must.
+    FP64 and FP32: additions, multiplications and twice the fused multiply-adds of all threads (Kernel Profiling Guide,
+    "Roofline Charts"). Tensor: what the report counts; of Volta, 512 per instruction; else the share of cycles in which
+    the pipe worked on FP16, BF16 or FP64 times what it can do per cycle, which is exact as far as every instruction
+    keeps the pipe busy for as long as it must.
     """
     by_precision: dict[str, tuple[float, str]] = {}
     for precision, letter in (("FP64", "d"), ("FP32", "f")):
@@ -109,9 +109,8 @@ def _pipe_share(launch: Launch) -> float | None:
 def moved(launch: Launch, level: str) -> float | None:
     """Bytes per second that a level of memory moved; None if the report does not say.
 
-    DRAM: read and written. L2: sectors that L1 requested from it. L1: sectors of global, local, texture and surface accesses; where
-        those
-    are not counted, what its write-back stage wrote to registers, 128 bytes per cycle.
+    DRAM: read and written. L2: sectors that L1 requested from it. L1: sectors of global, local, texture and surface
+        accesses; where those are not counted, what its write-back stage wrote to registers, 128 bytes per cycle.
     """
     if level == "DRAM":
         return _first(

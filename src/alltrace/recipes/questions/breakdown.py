@@ -1,9 +1,9 @@
 """Where each device's time went: compute, exposed communication, exposed copies, idle.
 
-At any moment a device is in exactly one class, the first that applies: a compute kernel runs; else a communication kernel
-runs; else a copy runs; else idle. So the classes sum to the span, to the nanosecond. Kernels that no rule names are
-compute, unless some of them look like communication, because all ranks of a host end them together: then these are a
-separate class after communication. The span is from the first start to the last end of the device's work, or of all
+At any moment a device is in exactly one class, the first that applies: a compute kernel runs; else a communication
+kernel runs; else a copy runs; else idle. So the classes sum to the span, to the nanosecond. Kernels that no rule names
+are compute, unless some of them look like communication, because all ranks of a host end them together: then these are
+a separate class after communication. The span is from the first start to the last end of the device's work, or of all
 devices' work with `--span run`. Time with possibly lost records is in no class, and not in the span.
 """
 
@@ -48,7 +48,8 @@ COLUMNS: col.Columns = (
     col.ns("exposed_communication_ns", "a communication kernel runs and no compute kernel"),
     col.ns(
         "unclassified_ns",
-        "a kernel runs that no rule names and that all ranks of a host end together, and no compute or communication kernel",
+        "a kernel runs that no rule names and that all ranks of a host end together, and no compute or communication"
+        " kernel",
     ),
     col.ns("exposed_copy_ns", "a copy or fill runs and no kernel"),
     col.ns("idle_ns", "nothing runs"),

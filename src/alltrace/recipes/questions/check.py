@@ -112,7 +112,8 @@ def _limit(entry: Any, place: str) -> Limit:
     bound = _BOUND.fullmatch(parts[3]) if parts else None
     if parts is None or bound is None:
         raise UsageError(
-            f"{place}: limit {printable(check)!r} is not understood; expected COLUMN[.STATISTIC] <= NUMBER or 1.05 * baseline"
+            f"{place}: limit {printable(check)!r} is not understood; expected COLUMN[.STATISTIC] <= NUMBER or 1.05 *"
+            " baseline"
         )
     recipe, column, statistic = _column(parts[1], place)
     where = entry.get("where", {})

@@ -4,8 +4,8 @@ The ranks of an instance arrive one by one; nothing can move before the last is 
 last arrival to the last end, on clocks aligned over all hosts. Bandwidths are nccl-tests' (its PERFORMANCE.md), in
 decimal GB/s: the algorithm bandwidth is S/t with S the total buffer (n times a rank's message for all-gather and
 reduce-scatter over n ranks; what a rank sends to all others together for all-to-all); the bus bandwidth is that times
-2(n-1)/n for all-reduce, (n-1)/n for these three, 1 for others. A receiver waits for a late sender, and a sender for a late
-receiver, unless MPI holds its message until then.
+2(n-1)/n for all-reduce, (n-1)/n for these three, 1 for others. A receiver waits for a late sender, and a sender for a
+late receiver, unless MPI holds its message until then.
 
 With `--nccl-tests` the bandwidth is compared with the result of nccl-tests on the same hosts. With `--source inspector`
 the operations come from NCCL Inspector's files of the whole job: the rank that took the shortest time arrived last.
@@ -287,7 +287,8 @@ class _Instances:
         doubtful = int((~self.certain & (self.skew > 0)).sum())
         if doubtful:
             notes.append(
-                f"in {doubtful:,} of {count:,} instances the skew is below what the clocks may be off, so it may not be real"
+                f"in {doubtful:,} of {count:,} instances the skew is below what the clocks may be off, so it may not be"
+                " real"
             )
         return notes
 

@@ -1,8 +1,8 @@
 """The chain of work over all ranks that decided how long the run took.
 
-From the last end backwards: through a rank's own work to what it waited for, and at a collective to the rank that arrived last
-(Böhme et al., IPDPS 2012). Shortening anything else makes the run no shorter. The times sum to the time from the run's
-first moment to the last end.
+From the last end backwards: through a rank's own work to what it waited for, and at a collective to the rank that
+arrived last (Böhme et al., IPDPS 2012). Shortening anything else makes the run no shorter. The times sum to the time
+from the run's first moment to the last end.
 """
 
 from functools import partial
@@ -73,7 +73,8 @@ def _answer(replay: Replay, members: Any, run: RunFacts, options: Options) -> An
     notes = replay_notes(replay, members)
     if pieces.makespan_ns:
         notes.append(
-            f"the path takes {amount(pieces.makespan_ns, 'ns', 3)}, from the start of the run to the end of the last work"
+            f"the path takes {amount(pieces.makespan_ns, 'ns', 3)}, from the start of the run to the end of the last"
+            " work"
         )
     if not options["segments"] and len(replay.parts) > 1:
         first = {row["rank"] for row in _shares(replay, pieces)[:1]}

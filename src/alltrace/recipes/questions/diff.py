@@ -131,17 +131,20 @@ def compare(
     notes = [f"run {label}: {note}" for label, answer in zip("AB", answers, strict=True) for note in answer.notes]
     if respelled:
         notes.append(
-            f"{counted(respelled, 'kernel')} of run B {'has the name' if respelled == 1 else 'have the names'} of run A, "
-            "where a different profiler spells names differently: parameters and casts of template arguments were not compared"
+            f"{counted(respelled, 'kernel')} of run B {'has the name' if respelled == 1 else 'have the names'} of run"
+            " A, where a different profiler spells names differently: parameters and casts of template arguments were"
+            " not compared"
         )
     sizes = [len(r.ranks) for r in (run_a, run_b)]
     if ranks is None and sizes[0] != sizes[1]:
         notes.append(
-            f"run A has {counted(sizes[0], 'rank')} and run B {sizes[1]}, so counts and totals differ for this reason alone"
+            f"run A has {counted(sizes[0], 'rank')} and run B {sizes[1]}, so counts and totals differ for this reason"
+            " alone"
         )
     if differ:
         notes.append(
-            f"run A has {counted(steps_of[0], 'step')} and run B {steps_of[1]}: totals are compared per step, and not subtracted"
+            f"run A has {counted(steps_of[0], 'step')} and run B {steps_of[1]}: totals are compared per step, and not"
+            " subtracted"
         )
     rows = table.to_pylist()
     about = {"ranks": ranks, "steps": steps, "jobs": jobs}

@@ -53,13 +53,21 @@ _FACTORS = (
 )
 _USEFUL, _MOVING, _MPI, _RUNTIME, _RANGE, _EXECUTED = range(6)
 _STANDS_OUT = 0.01
-_NO_CULPRIT = "the culprit is the rank with the most useful time; `diagnose` and `stragglers` also find ranks that are late for other reasons"
-_NOT_COUNTED = "instructions are not known: no issue rate and clock of the devices were sampled, as `--gpu-metrics` of `capture exec` does"
+_NO_CULPRIT = (
+    "the culprit is the rank with the most useful time; `diagnose` and `stragglers` also find ranks that are late for"
+    " other reasons"
+)
+_NOT_COUNTED = (
+    "instructions are not known: no issue rate and clock of the devices were sampled, as `--gpu-metrics` of `capture"
+    " exec` does"
+)
 _OF_THE_RUN = "instructions are only counted --per run; choose one step with --steps"
 _CONVENTIONS = {
     "basic": "useful: compute kernels; communication: copies, fills and communication kernels; maxima over devices",
-    "talp": "useful: all kernels, including communication; communication: copies and fills; maxima over processes; "
-    "a run lasts from its first event to its last",
+    "talp": (
+        "useful: all kernels, including communication; communication: copies and fills; maxima over processes; "
+        "a run lasts from its first event to its last"
+    ),
     "extrae": "useful: all kernels, including communication; communication: copies without fills; maxima over devices",
 }
 

@@ -9,10 +9,10 @@ The list `clocks` has one row per host: `offset_ns` (how far its clock is ahead 
 together), `communicators` (how many there are), `score` (how sure it is which ranks communicate, from 0 to 1), and
 `reason` (why nothing should be computed from that; null if it is sure enough).
 
-Where records are missing there is `missing_records` too, one row for each rank and kind: `rank`, `what` (`kernels` of launches,
-`launches` of kernels, or what `graphs` ran), `number` out of `of`, `place` (at the `start` or `end` of the capture, in
-a few `places`, `spread` all over it, or `everywhere`), `start_ns` and `end_ns` (when the first and the last of them
-were launched, aligned), and `unrecorded_ns` (how long work without a record may have run, which is not judged).
+Where records are missing there is `missing_records` too, one row for each rank and kind: `rank`, `what` (`kernels` of
+launches, `launches` of kernels, or what `graphs` ran), `number` out of `of`, `place` (at the `start` or `end` of the
+capture, in a few `places`, `spread` all over it, or `everywhere`), `start_ns` and `end_ns` (when the first and the last
+of them were launched, aligned), and `unrecorded_ns` (how long work without a record may have run, which is not judged).
 """
 
 from __future__ import annotations
@@ -88,9 +88,9 @@ def _merge(parts: Sequence[Part], run: RunFacts, _options: Options) -> Answer:
                 "start_ns": None if r.start_ns is None else clock.apply_one(r.start_ns),
                 "end_ns": None if r.end_ns is None else clock.apply_one(r.end_ns),
                 "session_ns": session_ns(manifest, r),
-                "recorded_ns": None
-                if r.start_ns is None or r.end_ns is None
-                else r.end_ns - r.start_ns - _unrecorded_ns(r),
+                "recorded_ns": (
+                    None if r.start_ns is None or r.end_ns is None else r.end_ns - r.start_ns - _unrecorded_ns(r)
+                ),
                 **{t: r.rows.get(t, 0) for t in present},
             }
         )

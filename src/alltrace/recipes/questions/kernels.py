@@ -44,7 +44,8 @@ CHART = Chart("bars", "name", ("total_ns",), title="Time in each kernel")
 
 MAP_SQL = distribution_statement(
     _KEYS,
-    'SELECT rank, coalesce({name}) AS name, kind, "end" - start AS value FROM kernels WHERE $kind IS NULL OR kind = $kind',
+    'SELECT rank, coalesce({name}) AS name, kind, "end" - start AS value FROM kernels WHERE $kind IS NULL OR kind ='
+    " $kind",
 )
 
 

@@ -76,7 +76,8 @@ def _rates(start: Any, end: Any, size: Any, bins: int) -> Iterator[dict[str, Any
     edges = bin_edges(low, high, min(bins, high - low))
     long = end > start
     rate = np.where(long, size / np.maximum(end - start, 1), 0.0)
-    # the rate of all copies together changes where one starts or ends; sums of floats in order of time, so no order of rows matters
+    # the rate of all copies together changes where one starts or ends; sums of floats in order of time, so no order of
+    # rows matters
     points = np.concatenate((start, end))
     changes = np.concatenate((rate, -rate))
     order = np.lexsort((changes, points))

@@ -113,7 +113,8 @@ def _notes(
     if total > inside:
         what = "operators" if options["by"] in ("operator", "operator-shape", "stack") else f"{options['by']}s"
         notes.append(
-            f"{100 * (total - inside) / total:.1f} % of the GPU time was launched outside of all {what}, or its call is not known"
+            f"{100 * (total - inside) / total:.1f} % of the GPU time was launched outside of all {what}, or its call is"
+            " not known"
         )
     if crossed:
         calls = counted(crossed, "call has", "calls have")

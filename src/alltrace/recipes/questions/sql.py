@@ -90,7 +90,10 @@ def query(run: Run, text: str, limits: Limits | None = None) -> Answer:
         left_out = ", ".join(run.left_out()) if isinstance(error, duckdb.CatalogException) else ""
         hint = f" (not imported: {left_out})" if left_out else ""
         if isinstance(error, duckdb.ParserException) and _BARE_END.search(text):
-            hint = '; `end` is a word of SQL: write "end" in double quotes, as in SELECT "end" - start, or use the column duration'
+            hint = (
+                '; `end` is a word of SQL: write "end" in double quotes, as in SELECT "end" - start, or use the column'
+                " duration"
+            )
         raise UsageError(f"the query cannot be answered: {_one_line(error)}{hint}") from error
     finally:
         if stop is not None:
@@ -165,7 +168,8 @@ def _answer(connection: Any, text: str, rows: int | None) -> Any:
         explains = len(inner) == 1 and inner[0].type == duckdb.StatementType.SELECT
     if _PRAGMA.match(text) or not (reads or explains):
         raise UsageError(
-            "the query is not a single statement that only reads; expected one SELECT, DESCRIBE, SHOW, SUMMARIZE or EXPLAIN"
+            "the query is not a single statement that only reads; expected one SELECT, DESCRIBE, SHOW, SUMMARIZE or"
+            " EXPLAIN"
         )
     relation = connection.sql(text)
     if rows is not None and reads:

@@ -1,14 +1,14 @@
 """Where the time of each step went, as the step-time view of PyTorch's TensorBoard plugin had it.
 
-At any moment a rank is in one class, the first that applies: a compute kernel runs on one of its devices; a communication
-kernel; a copy; a fill; a call of the CUDA API is under way; the program waits for its DataLoader; an operator runs on
-the host; else it is idle. So the classes sum to the step, to the nanosecond. A step lasts from its start on the host to
-the start of the next one; the last one lasts to its end, and to the end of its device work. If a step may have lost
-records, the classes after those of the devices are null.
+At any moment a rank is in one class, the first that applies: a compute kernel runs on one of its devices; a
+communication kernel; a copy; a fill; a call of the CUDA API is under way; the program waits for its DataLoader; an
+operator runs on the host; else it is idle. So the classes sum to the step, to the nanosecond. A step lasts from its
+start on the host to the start of the next one; the last one lasts to its end, and to the end of its device work. If a
+step may have lost records, the classes after those of the devices are null.
 
-Use of the devices is by time of the compute kernels that start in the step, and estimated as the profiler does: `occupancy` of
-the kernels as the trace states it, `sm_efficiency` by how many multiprocessors their blocks can fill, and the share of
-kernels with names that state a format of tensor cores.
+Use of the devices is by time of the compute kernels that start in the step, and estimated as the profiler does:
+`occupancy` of the kernels as the trace states it, `sm_efficiency` by how many multiprocessors their blocks can fill,
+and the share of kernels with names that state a format of tensor cores.
 """
 
 from __future__ import annotations

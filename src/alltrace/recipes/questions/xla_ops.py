@@ -1,8 +1,8 @@
 """GPU time by compiled program and operation (HLO) of JAX and others on XLA, over all ranks.
 
-XLA names the run of a program and of each of its operations by ranges: work launched inside belongs to them; of nested ranges
-the innermost counts. Work launched outside of these ranges is in a row without a program. Not tested on a report of a
-real run: the names are taken from XLA's source.
+XLA names the run of a program and of each of its operations by ranges: work launched inside belongs to them; of nested
+ranges the innermost counts. Work launched outside of these ranges is in a row without a program. Not tested on a report
+of a real run: the names are taken from XLA's source.
 """
 
 import re

@@ -82,7 +82,8 @@ class Fault:
             raise UsageError(f"fault {self.kind!r} needs ranks, such as {self.kind}:ranks=0")
         if self.steps is not None and not 0 <= self.steps[0] <= self.steps[1]:
             raise UsageError(
-                f"fault {self.kind!r} has the steps {self.steps[0]} to {self.steps[1]}; expected the first step before the last"
+                f"fault {self.kind!r} has the steps {self.steps[0]} to {self.steps[1]}; expected the first step before"
+                " the last"
             )
         if self.steps is not None and self.steps[0] >= scenario.steps:
             raise UsageError(

@@ -89,9 +89,11 @@ class DataStall(Fault):
             return ops
         longer = int(self.stall_ns * rng.uniform(0.9, 1.1))
         return [
-            dataclasses.replace(op, duration_ns=op.duration_ns + longer)
-            if isinstance(op, HostWork) and op.call == "read"
-            else op
+            (
+                dataclasses.replace(op, duration_ns=op.duration_ns + longer)
+                if isinstance(op, HostWork) and op.call == "read"
+                else op
+            )
             for op in ops
         ]
 

@@ -77,9 +77,11 @@ class LowBandwidth(Fault):
     def edit(self, rank: int, step: int, ops: list[Op], rng: np.random.Generator) -> list[Op]:
         kind = _DIRECTIONS[self.direction]
         return [
-            dataclasses.replace(op, duration_ns=int(op.duration_ns * self.factor))
-            if isinstance(op, Copy) and op.kind == kind
-            else op
+            (
+                dataclasses.replace(op, duration_ns=int(op.duration_ns * self.factor))
+                if isinstance(op, Copy) and op.kind == kind
+                else op
+            )
             for op in ops
         ]
 
@@ -97,8 +99,8 @@ class LowBandwidth(Fault):
 class SlowCommunicator(Fault):
     """Communicators with slower transfers, such as over a bad link.
 
-    Without communicators it is those that have all of `ranks` as members, which is how a link is named; without ranks either,
-    the first one after the one of all ranks.
+    Without communicators it is those that have all of `ranks` as members, which is how a link is named; without ranks
+    either, the first one after the one of all ranks.
     """
 
     kind: ClassVar[str] = "slow-communicator"
@@ -169,5 +171,6 @@ class SerializedCommunication(Fault):
         pair = layout.kind == "pipeline" and layout.ranks == layout.pipeline_stages == 2
         if pair or (layout.kind == "data" and layout.tensor_parallel in {1, layout.ranks}):
             raise UsageError(
-                f"fault {self.kind!r} needs a layout in which a rank has several communicators, such as tensor_parallel=4"
+                f"fault {self.kind!r} needs a layout in which a rank has several communicators, such as"
+                " tensor_parallel=4"
             )

@@ -7,7 +7,10 @@ import pytest
 
 from alltrace.readers.nsys.sqlite import open_sqlite
 
-TABLE = "CREATE TABLE mixed (id INTEGER PRIMARY KEY, small INTEGER, wide INTEGER, skipped TEXT, real REAL, name TEXT, raw BLOB)"
+TABLE = (
+    "CREATE TABLE mixed (id INTEGER PRIMARY KEY, small INTEGER, wide INTEGER, skipped TEXT, real REAL, name TEXT, raw"
+    " BLOB)"
+)
 WIDE = [
     0,
     1,

@@ -43,7 +43,8 @@ def tables(draw, name, *, odd):
 
 @st.composite
 def databases(draw):
-    """Pragmas and statements for two tables that are filled and thinned in turn, so that their pages mix and some are free."""
+    """Pragmas and statements for two tables that are filled and thinned in turn, so that their pages mix and some are
+    free."""
     pragmas = [
         f"page_size={draw(st.sampled_from([512, 1024, 4096, 8192, 65536]))}",
         f"auto_vacuum={draw(st.sampled_from(['NONE', 'FULL', 'INCREMENTAL']))}",

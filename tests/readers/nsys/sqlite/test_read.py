@@ -350,8 +350,8 @@ def test_wrong_questions(tmp_path, make):
 def test_opening_does_not_load_the_machinery(tmp_path, make):
     path = make(tmp_path / "a.sqlite", [])
     code = (
-        "import sys; from alltrace.readers.nsys.sqlite import open_sqlite; s = open_sqlite(sys.argv[1]); s.tables; s.close();"
-        "print([m for m in ('numba', 'pyarrow', 'numpy', 'duckdb') if m in sys.modules])"
+        "import sys; from alltrace.readers.nsys.sqlite import open_sqlite; s = open_sqlite(sys.argv[1]); s.tables;"
+        " s.close();print([m for m in ('numba', 'pyarrow', 'numpy', 'duckdb') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

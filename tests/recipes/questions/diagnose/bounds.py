@@ -105,7 +105,8 @@ def most_ns(run, row):
             busy = _union([(s, e) for s, e, _ in kernels if e - s > short] + copies + graphs)
             (begins,) = _rows(
                 run,
-                f"SELECT (SELECT min(start) FROM api WHERE rank = {rank}), (SELECT min(start) FROM ranges WHERE rank = {rank})",
+                f"SELECT (SELECT min(start) FROM api WHERE rank = {rank}), (SELECT min(start) FROM ranges WHERE rank ="
+                f" {rank})",
             )
             if not kernels:  # the work of hosts is judged in their place
                 return None

@@ -15,7 +15,8 @@ US = 1000
 
 
 def rank_of(steps, *, named=True):
-    """Steps of five kernels, a collective, and an allocation between the first two kernels; the first takes 20 times as long."""
+    """Steps of five kernels, a collective, and an allocation between the first two kernels; the first takes 20 times as
+    long."""
     tables = {"kernels": [], "api": [], "ranges": []}
     begin = 0
     for step in range(steps):

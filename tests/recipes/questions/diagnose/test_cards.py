@@ -59,9 +59,10 @@ def test_the_verdict_is_a_sentence_on_the_cause_that_costs_most():
         second,
         row("capture-fault", severity="low", lost_ns=0, classes=[], where="no ranges"),
     )
-    assert found.verdict == (
-        "Rank 11 computes 25 % slower than its peers; the other 15 wait for it, which costs 17.4 % of the time (46.2 ms). "
-        "1 further finding costs 5.0 %."
+    assert (
+        found.verdict
+        == "Rank 11 computes 25 % slower than its peers; the other 15 wait for it, which costs 17.4 % of the time (46.2"
+        " ms). 1 further finding costs 5.0 %."
     )
     assert [c.what for c in found.cards] == [
         "Rank 11 computes 25 % slower than its peers",
@@ -98,13 +99,18 @@ def test_an_opportunity_that_is_far_larger_than_all_faults_comes_first():
         (
             (row("precision", range(16), lost_ns=None, lost_share=None, opportunity_share=0.31, severity="low"),),
             ("7 steps are judged",),
-            "No fault was found. Matrix products run in fp32 or TF32, although the device is faster in fp16 or bf16: up to 31.0 % "
-            "of the time can be saved.",
+            (
+                "No fault was found. Matrix products run in fp32 or TF32, although the device is faster in fp16 or"
+                " bf16: up to 31.0 % of the time can be saved."
+            ),
         ),
         (
             (row("capture-fault", (5,), where="cut short", lost_ns=0, lost_share=0.0, severity="medium", classes=[]),),
             ("7 steps are judged", "nothing that costs much time was found"),
-            "Nothing that costs much time was found. The reports are incomplete: the report of rank 5 ends before the run did.",
+            (
+                "Nothing that costs much time was found. The reports are incomplete: the report of rank 5 ends before"
+                " the run did."
+            ),
         ),
         (
             (
@@ -118,8 +124,10 @@ def test_an_opportunity_that_is_far_larger_than_all_faults_comes_first():
                 ),
             ),
             (),
-            "The host of ranks 0, 3 waits for the device in cudaDeviceSynchronize, and the device runs dry. "
-            "No loss is given: clocks are not known.",
+            (
+                "The host of ranks 0, 3 waits for the device in cudaDeviceSynchronize, and the device runs dry. "
+                "No loss is given: clocks are not known."
+            ),
         ),
     ],
 )
@@ -135,8 +143,9 @@ def test_further_findings_without_a_loss_are_not_summed():
 
 
 def test_a_loss_that_is_not_known_says_why():
-    assert told(row("sync", lost_ns=None, lost_share=None, loss_note="clocks are not known")).cards[0].cost == (
-        "not known (clocks are not known)"
+    assert (
+        told(row("sync", lost_ns=None, lost_share=None, loss_note="clocks are not known")).cards[0].cost
+        == "not known (clocks are not known)"
     )
     opportunity = row("fusion", lost_ns=None, lost_share=None, opportunity_share=0.2)
     assert told(opportunity).cards[0].cost == "up to 20.0 % of the analyzed time can be saved"
@@ -241,8 +250,9 @@ def test_numbers_have_units_and_stand_together():
         "bytes_per_step": 8388608.0,
         "replay_error": 0.012,
     }
-    assert evidence_sentence({**numbers, "basis": "replay"}, 0.957, about_time=True) == (
-        "8.39 MB per step and rank; 3.00 GB/s, which is 4.8 % of the link's 63.0 GB/s. "
+    assert (
+        evidence_sentence({**numbers, "basis": "replay"}, 0.957, about_time=True)
+        == "8.39 MB per step and rank; 3.00 GB/s, which is 4.8 % of the link's 63.0 GB/s. "
         "The cost is from a replay that reproduces the measured run within 1.2 %; confidence 96 %."
     )
     assert (
@@ -279,8 +289,8 @@ def test_two_that_hide_each_other_are_said_with_what_both_cost():
         row("host-pause", (6,), lost_share=0.02, **both),
     )
     assert (
-        "`imbalance` of ranks 0, 2 and `host-pause` of rank 6 hide each other: together 18.9 %, alone unknown and 2.0 %."
-        in (found.verdict)
+        "`imbalance` of ranks 0, 2 and `host-pause` of rank 6 hide each other: together 18.9 %, alone unknown and"
+        " 2.0 %." in (found.verdict)
     )
     assert "50.0 ms together with `imbalance` of ranks 0, 2, as each hides the other" in found.cards[1].cost
 

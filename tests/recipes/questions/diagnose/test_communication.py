@@ -112,9 +112,10 @@ def test_communicators_over_a_host_wait_for_its_slow_adapter(rates):
     assert excess.tolist() == np.where(members.communicator == 2, members.moved // 2, 0).tolist()
     assert (one.kind, one.ranks, one.hosts, one.where) == ("low-bandwidth", (2, 3), ("h1",), "adapter mlx5_2")
     assert one.evidence == {"gb_per_s": 12.0, "peers_gb_per_s": 24.0, "adapters": 1.0}
-    assert one.advice == (
-        "Communication between hosts waits for adapter mlx5_2 of h1, which carries as much as the others at 50 % of their rate; "
-        "check its link and cable."
+    assert (
+        one.advice
+        == "Communication between hosts waits for adapter mlx5_2 of h1, which carries as much as the others at 50 % of"
+        " their rate; check its link and cable."
     )
 
 
@@ -214,8 +215,9 @@ def test_without_sizes_a_wait_that_a_slow_link_may_cause_is_withheld(share, with
     if not withheld:
         assert found is exposed
         return
-    assert found.loss.unknown == (
-        "messages are large or a link is slow, and no size tells which: no payload of NCCL's ranges gives it; "
+    assert (
+        found.loss.unknown
+        == "messages are large or a link is slow, and no size tells which: no payload of NCCL's ranges gives it; "
         "import the job's NCCL logs with --nccl-log for it, or reports with payloads"
     )
     assert (found.loss.estimate_ns, found.loss.least_ns, found.confidence) == (

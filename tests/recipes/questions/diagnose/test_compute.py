@@ -23,10 +23,11 @@ KERNELS = ((GEMM, 400, 128), (EXPERT, 300, 64), (ADD, 100, 4096), (GEMM, 200, 96
 
 
 def run_of(folder, ranks, steps, duration, *, grid=None, more=None, per_host=4, operators=False):
-    """Steps of `KERNELS`, all launched before the first begins, and an all-reduce that ends when the last rank has arrived.
+    """Steps of `KERNELS`, all launched before the first begins, and an all-reduce that ends when the last rank has
+    arrived.
 
-    `duration(rank, step, place)` stretches a kernel; `grid` its grid likewise; `more` says how many kernels are run twice. With
-    `operators` each kernel is launched by one of its own, `op0` and so on, in a module.
+    `duration(rank, step, place)` stretches a kernel; `grid` its grid likewise; `more` says how many kernels are run
+    twice. With `operators` each kernel is launched by one of its own, `op0` and so on, in a module.
     """
     tables = {r: {"kernels": [], "api": [], "ranges": []} for r in range(ranks)}
     begin = steps * US

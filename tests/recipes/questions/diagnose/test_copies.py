@@ -66,7 +66,8 @@ def test_what_stays_within_the_device_is_no_transfer(tmp_path, kind, memory):
 
 
 def test_pageable_copies_lose_what_pinned_ones_beside_compute_would_not_take(tmp_path):
-    """Compute of 6 ms hides the bytes pinned, so all of the copies is lost; 1 ms hides a part of what the link takes for them."""
+    """Compute of 6 ms hides the bytes pinned, so all of the copies is lost; 1 ms hides a part of what the link takes
+    for them."""
     first = diagnosed(tmp_path / "hidden", 4 * MS, 6 * MS, "pageable").to_pylist()[0]
     assert (first["kind"], first["severity"]) == ("pageable-copy", "high")
     assert first["lost_share"] == pytest.approx(0.4)

@@ -13,7 +13,8 @@ TOOK = (300, 200, 400)
 
 
 def run_of(folder, ranks, steps, duration):
-    """Steps of kernels and all-reduces in turn; `duration(rank, step, place)` stretches a kernel. And the mean step, us."""
+    """Steps of kernels and all-reduces in turn; `duration(rank, step, place)` stretches a kernel. And the mean step,
+    us."""
     tables = {r: {"kernels": [], "api": [], "ranges": []} for r in range(ranks)}
     begin = at = steps * US
     for step in range(steps):

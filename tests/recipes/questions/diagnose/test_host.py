@@ -119,7 +119,8 @@ US = 1_000
 
 
 def _launched_late(launch_ns):
-    """A rank of several phases: short kernels that are launched every `launch_ns`, long ones, and a wait for all of them."""
+    """A rank of several phases: short kernels that are launched every `launch_ns`, long ones, and a wait for all of
+    them."""
     kernels, calls, device, host = [], [], 0, 0
     for phase in range(6):
         for number in range(20):

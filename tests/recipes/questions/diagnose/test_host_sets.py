@@ -1,4 +1,5 @@
-"""What a host is said to have done, on ranks made by hand: a gap of 4 ms between two kernels, and one thing that happens in it."""
+"""What a host is said to have done, on ranks made by hand: a gap of 4 ms between two kernels, and one thing that
+happens in it."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ def row(start, end, name, **others):
 
 
 def gap(folder, api=(), **tables):
-    """The classes of a rank whose kernels run 0 to 1 and 5 to 6 ms, and its facts; the second is launched at the end of the gap."""
+    """The classes of a rank whose kernels run 0 to 1 and 5 to 6 ms, and its facts; the second is launched at the end of
+    the gap."""
     launches = [call(-2000, -1000, correlation=1), call(5 * MS - 10, 5 * MS, correlation=2)]
     tables.setdefault(
         "kernels", [kernel(0, MS, "first(int)", correlation=1), kernel(5 * MS, 6 * MS, "first(int)", correlation=2)]
@@ -165,7 +167,8 @@ def test_the_first_launch_of_a_kernel_may_load_its_code(tmp_path, second, kind):
 
 
 def test_frameworks_copy_from_pageable_memory_and_wait_as_one(tmp_path):
-    """The wait behind a large pageable copy is that copy's; behind a small one, such as a loss, it is a wait for the device."""
+    """The wait behind a large pageable copy is that copy's; behind a small one, such as a loss, it is a wait for the
+    device."""
     api = [call(MS, 2 * MS, "cudaMemcpyAsync", 9), call(2 * MS + 1000, 4 * MS, "cudaStreamSynchronize")]
     moved = {"src_kind": "device", "dst_kind": "pageable", "correlation": 9}
     found, _ = gap(tmp_path / "large", api, copies=[copy(MS, 2 * MS, "DtoH", bytes=1 << 24, **moved)])

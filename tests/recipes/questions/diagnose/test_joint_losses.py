@@ -148,7 +148,8 @@ def test_so_can_a_device_that_is_slower_than_its_peers_while_all_wait_for_anothe
     ("loader_ns", "alone_ns", "stated"), [(0, 200_000, False), (190_000, 30_000, True), (100_000, 200_000, False)]
 )
 def test_without_a_slow_rank_the_others_still_wait_for_a_loader_that_is_hardly_faster(loader_ns, alone_ns, stated):
-    # of 600 us in three steps the slow rank takes 200; a loader hides 170 of it that takes 190 us for the batches of a step
+    # of 600 us in three steps the slow rank takes 200; a loader hides 170 of it that takes 190 us for the batches of a
+    # step
     recovery = played([USUAL, [300_000, 100_000], USUAL])
     slow = finding("straggler", (0,), recovery, less_work(recovery, 0))
     loader = finding("data-stall", (1,), recovery, less_work(recovery, 1, 0.0), ("data",))

@@ -89,7 +89,8 @@ def test_a_slow_rank_is_told_its_clock_in_the_judged_steps(job):
         for time in range(first // 10**6, last // 10**6, 2):
             at = datetime.fromtimestamp(time / 1000, UTC).strftime("%Y/%m/%d %H:%M:%S.%f")[:-3]
             lines.append(
-                f"{at}, GPU-{rank.devices[0].uuid}, {1215 if slow else 1980}, {400 if slow else 640}, 70, {0x4 if slow else 0:#x}"
+                f"{at}, GPU-{rank.devices[0].uuid}, {1215 if slow else 1980}, {400 if slow else 640}, 70,"
+                f" {0x4 if slow else 0:#x}"
             )
             # before and behind the job the clock is another
         at = datetime.fromtimestamp(last // 10**6 / 1000 + 5, UTC).strftime("%Y/%m/%d %H:%M:%S.%f")[:-3]
@@ -178,12 +179,12 @@ def with_adapter(report, number, bytes_per_ms):
     with closing(sqlite3.connect(report)) as db, db:
         first, last = db.execute("SELECT min(start), max(end) FROM CUPTI_ACTIVITY_KIND_KERNEL").fetchone()
         db.execute(
-            "CREATE TABLE NET_NIC_METRIC (start INTEGER, end INTEGER, globalId INTEGER, metricsListId INTEGER, metricsIdx INTEGER, "
-            "value INTEGER)"
+            "CREATE TABLE NET_NIC_METRIC (start INTEGER, end INTEGER, globalId INTEGER, metricsListId INTEGER,"
+            " metricsIdx INTEGER, value INTEGER)"
         )
         db.execute(
-            "CREATE TABLE TARGET_INFO_NETWORK_METRICS (metricsListId INTEGER, metricsIdx INTEGER, name TEXT, description TEXT, "
-            "unit TEXT)"
+            "CREATE TABLE TARGET_INFO_NETWORK_METRICS (metricsListId INTEGER, metricsIdx INTEGER, name TEXT,"
+            " description TEXT, unit TEXT)"
         )
         db.execute("CREATE TABLE TARGET_INFO_NIC_INFO (GUID INTEGER, stateName TEXT, nicId INTEGER, name TEXT)")
         db.execute("INSERT INTO TARGET_INFO_NETWORK_METRICS VALUES (1, 0, 'IB: Bytes sent', '', '')")
@@ -220,7 +221,7 @@ def with_cpus(report, cpu, log, rank):
         (thread,) = db.execute(
             "SELECT globalTid FROM CUPTI_ACTIVITY_KIND_RUNTIME GROUP BY 1 ORDER BY count(*) DESC LIMIT 1"
         ).fetchone()
-        (first, last) = db.execute("SELECT min(start), max(end) FROM CUPTI_ACTIVITY_KIND_KERNEL").fetchone()
+        first, last = db.execute("SELECT min(start), max(end) FROM CUPTI_ACTIVITY_KIND_KERNEL").fetchone()
         rows = [(t + n * 10**5, cpu, 1 - n, thread) for t in range(first, last, 10**6) for n in range(2)]
         db.executemany("INSERT INTO SCHED_EVENTS VALUES (?, ?, ?, ?)", rows)
         (host,) = db.execute("SELECT value FROM TARGET_INFO_SYSTEM_ENV WHERE name = 'Hostname'").fetchone()

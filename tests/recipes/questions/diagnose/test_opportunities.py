@@ -28,7 +28,8 @@ A100 = {
 
 
 def run_of(folder, *given, device=A100, gap=0, launched=0, **others):
-    """A rank that runs kernels, as (name, us), one after the other; all launched before the first, or `launched` ns before each."""
+    """A rank that runs kernels, as (name, us), one after the other; all launched before the first, or `launched` ns
+    before each."""
     rows, calls, at = [], [], 1000 * US
     for number, (name, took) in enumerate(given, 1):
         rows.append(kernel(at, at + int(took * US), name, correlation=number, **others))

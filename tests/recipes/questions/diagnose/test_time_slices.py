@@ -122,8 +122,8 @@ def test_interruptions_in_few_steps_are_none(tmp_path, steps, found):
 def slices_of(usual_us, interrupted, *, counts=None, beside=False):
     """The slices of works with 40 launches each in ten steps, or as many as `counts` has, one launch after the other.
 
-    `interrupted` has by work the numbers of its launches that take a slice longer. With `beside`, a kernel that communicates runs
-    at the same time as each.
+    `interrupted` has by work the numbers of its launches that take a slice longer. With `beside`, a kernel that
+    communicates runs at the same time as each.
     """
     rows = [
         (n // 4, work, usual * US + OTHERS_NS * (n in interrupted.get(work, ())))

@@ -129,7 +129,10 @@ def test_what_is_judged_is_not_unexplained_and_the_record_that_is_missing_is_nam
     (amd,), (pytorch,) = (
         unexplained.unjudged(in_doubt(200, name), ()) for name in ("rocprofv3", "PyTorch profiler 2.1")
     )
-    said = "Record which ranks communicate, which tells for whom devices wait: import the job's NCCL logs with --nccl-log for it"
+    said = (
+        "Record which ranks communicate, which tells for whom devices wait: import the job's NCCL logs with --nccl-log"
+        " for it"
+    )
     assert (amd.advice, pytorch.advice) == (f"{said}.", f"{said}, or traces of a newer PyTorch.")
 
 

@@ -33,8 +33,9 @@ class Access(NamedTuple):
 def plan_access(path: Path, header: Header) -> Access:
     """How to open the database at `path` so that nothing is written next to it.
 
-    SQLite creates a `-shm` file next to a database in write-ahead mode even when it only reads. So such a database is opened as
-    immutable if its log is empty, and with a log of changes not yet in the file, a copy of both is opened elsewhere.
+    SQLite creates a `-shm` file next to a database in write-ahead mode even when it only reads. So such a database is
+    opened as immutable if its log is empty, and with a log of changes not yet in the file, a copy of both is opened
+    elsewhere.
 
     Raises `InputError`: a transaction was not finished, or the copy cannot be made.
     """

@@ -40,7 +40,8 @@ class Scan:
         self._rowid_output = -1
         self._columns: Columns
         wanted = [table.columns[name] for name in types]
-        # For each field of a record: the column that it goes to, or -1; whether it has a default; whether it may not be null
+        # For each field of a record: the column that it goes to, or -1; whether it has a default; whether it may not be
+        # null
         self._fields = np.full((table.fields, 3), (-1, 0, 0), np.int64)
         for column in table.columns.values():
             self._fields[column.field] = -1, column.has_default, column.not_null and not column.is_rowid

@@ -1,6 +1,7 @@
 """The pages of one table: which they are, and what is in them, read in pieces into one buffer.
 
-The file is read, not mapped: memory is independent of its size, and a file cut short meanwhile is an error, not a crash.
+The file is read, not mapped: memory is independent of its size, and a file cut short meanwhile is an error, not a
+crash.
 """
 
 from __future__ import annotations
@@ -88,7 +89,8 @@ class TreePages:
         if self.root_kind() != core.INTERIOR:
             return level, most
         for _ in range(_MAX_DEPTH):
-            # All leaves of a tree are at one depth, so the first page of a level decides for all; `cells` detects a wrong one
+            # All leaves of a tree are at one depth, so the first page of a level decides for all; `cells` detects a
+            # wrong one
             if self._kind(int(level[0])) != core.INTERIOR:
                 return level, most
             level, most = self._below(level, most)

@@ -60,7 +60,8 @@ def read_schema(access: Access) -> dict[str, Table]:
 def declared_type(declaration: str) -> str:
     """The type of a declaration, by SQLite's rules of affinity, with text if nothing is declared.
 
-    Source: https://www.sqlite.org/datatype3.html, section 3.1; a declaration with "numeric" affinity is read as `float64`.
+    Source: https://www.sqlite.org/datatype3.html, section 3.1; a declaration with "numeric" affinity is read as
+    `float64`.
     """
     upper = declaration.upper()
     if "INT" in upper:

@@ -1,11 +1,12 @@
 """What costs the run time, who is to blame and what to do: ranked findings, the largest loss first.
 
-Each rank's time in its steps is divided by what its device waits for: its own compute, the host that is late (and what it does
-meanwhile), communication, copies. What differs between ranks names culprits; time that a rank waits for a later one belongs to
-that rank. Warm-up and checkpoint steps are left out. `lost_ns` is the wall time that the job would get back, of which
-`evidence` has in `basis` whether it comes from a replay or a ceiling. Losses are exclusive: time of a class in a larger one
-is not counted again, so they sum to at most the judged time. Rows come by severity, then by loss. Opportunities come last:
-no fault, but kernels of other formats, shapes or sizes would be faster, by `opportunity_share` at most.
+Each rank's time in its steps is divided by what its device waits for: its own compute, the host that is late (and what
+it does meanwhile), communication, copies. What differs between ranks names culprits; time that a rank waits for a later
+one belongs to that rank. Warm-up and checkpoint steps are left out. `lost_ns` is the wall time that the job would get
+back, of which `evidence` has in `basis` whether it comes from a replay or a ceiling. Losses are exclusive: time of a
+class in a larger one is not counted again, so they sum to at most the judged time. Rows come by severity, then by loss.
+Opportunities come last: no fault, but kernels of other formats, shapes or sizes would be faster, by `opportunity_share`
+at most.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ from alltrace.trace import columns as col
 from alltrace.trace.arrays import integers, is_one_of
 from alltrace.trace.number_text import counted, number_ranges
 
-# `facts` has what one rank contributes, `all_ranks` puts all ranks side by side, and each module of `DETECTORS` looks for a family
-# of findings there. A new detector is a module with `find(all_ranks)`, listed in `DETECTORS`.
+# `facts` has what one rank contributes, `all_ranks` puts all ranks side by side, and each module of `DETECTORS` looks
+# for a family of findings there. A new detector is a module with `find(all_ranks)`, listed in `DETECTORS`.
 DETECTORS = (
     "alltrace.recipes.questions.diagnose.compute",
     "alltrace.recipes.questions.diagnose.regression",
@@ -90,7 +91,8 @@ COLUMNS: col.Columns = (
     ),
     col.numbers(
         "step_times_ns",
-        "what the culprits take by themselves in each, or all ranks together if all are culprits; the longest of a group",
+        "what the culprits take by themselves in each, or all ranks together if all are culprits; the longest of a"
+        " group",
     ),
     col.flag(
         "needed_at_once",
@@ -271,14 +273,16 @@ def _row(
         "kind": finding.kind,
         "severity": ranked.severity,
         "lost_ns": lost,
-        "lost_ns_per_step": lost // max(len(all_ranks.steps), 1)
-        if lost is not None and not all_ranks.whole_run
-        else None,
+        "lost_ns_per_step": (
+            lost // max(len(all_ranks.steps), 1) if lost is not None and not all_ranks.whole_run else None
+        ),
         "lost_share": ranked.share,
         "opportunity_share": finding.opportunity,
         "ranks": list(finding.ranks),
-        "hosts": list(finding.hosts or all_ranks.hosts_of(finding.ranks))
-        or [all_ranks.hosts[r] for r in finding.ranks[:1] if len(finding.ranks) == 1 and r in all_ranks.hosts],
+        "hosts": (
+            list(finding.hosts or all_ranks.hosts_of(finding.ranks))
+            or [all_ranks.hosts[r] for r in finding.ranks[:1] if len(finding.ranks) == 1 and r in all_ranks.hosts]
+        ),
         "where": finding.where,
         "launched_by": next((said for said in asked if said), None),
         "evidence": {**finding.evidence, **_common_evidence(finding, all_ranks), "basis": finding.loss.basis},
@@ -336,7 +340,8 @@ def _limits(all_ranks: AllRankFacts) -> list[str]:
         notes.append("only one rank: waits between ranks, slow ranks and uneven work could not be judged")
     elif all_ranks.members is None:
         notes.append(
-            "no collective is matched across ranks: waiting, slow communicators and exposed communication could not be judged"
+            "no collective is matched across ranks: waiting, slow communicators and exposed communication could not be"
+            " judged"
         )
     if all_ranks.clocks_unknown:
         notes.append(

@@ -64,12 +64,13 @@ class Awaited:
 def awaited(all_ranks: AllRankFacts, members: Members) -> Awaited:
     """What the transfers of communicators with absent members take beyond what they need.
 
-    When an absent rank arrives cannot be seen, so its lateness looks like a slow transfer. What an operation needs is what the same
-    one takes in complete communicators of the same size, at the median; if there is none, the least that it ever takes, that a
-    larger one takes, or that a smaller one takes for each byte; if that is far longer than links need, what they usually do.
+    When an absent rank arrives cannot be seen, so its lateness looks like a slow transfer. What an operation needs is
+    what the same one takes in complete communicators of the same size, at the median; if there is none, the least that
+    it ever takes, that a larger one takes, or that a smaller one takes for each byte; if that is far longer than links
+    need, what they usually do.
 
-    Where the reports do not show how many ranks the job has, a communicator of all of them may have an absent member too: it has
-    one if its operations take far longer than they need.
+    Where the reports do not show how many ranks the job has, a communicator of all of them may have an absent member
+    too: it has one if its operations take far longer than they need.
     """
     transfer = np.zeros(len(members.rank), np.int64)
     groups = {g.number: g for g in _groups(all_ranks)}
@@ -114,7 +115,8 @@ def _comes_back(members: Members, mine: NDArray[np.intp], over: Int64) -> bool:
 def _groups(all_ranks: AllRankFacts) -> list[Group]:
     """The communicators, each with its size. One of all ranks that have a report is taken to be of all ranks of the job.
 
-    If no report states sizes, only the members seen are counted, and the ranks without a report that make it equal to another one.
+    If no report states sizes, only the members seen are counted, and the ranks without a report that make it equal to
+    another one.
     """
     present, missing = tuple(all_ranks.ranks.tolist()), all_ranks.alignment.run.manifest.missing_ranks
     groups = _completed(all_ranks.alignment.groups, missing) if missing else list(all_ranks.alignment.groups)
@@ -225,7 +227,10 @@ def find(all_ranks: AllRankFacts) -> list[Finding]:
         "steps": len(all_ranks.steps),
     }
     waited = f"{lost.max(axis=0).sum() / 1e6:.1f} ms"
-    advice = f"Waiting for {named}, without a report: {waited}; profile {'them' if several else 'it'} too, or check the link."
+    advice = (
+        f"Waiting for {named}, without a report: {waited}; profile {'them' if several else 'it'} too, or check the"
+        " link."
+    )
     # a replay cannot take the wait out of what is matched with nothing
     unmatched = any(all_ranks.alignment.unmatched.values())
     change = None if unmatched else partial(RecoveredTime.less_transfer, shares=waits.shares)
@@ -261,10 +266,11 @@ def _of_unknown_loss(all_ranks: AllRankFacts, members: Members | None) -> list[F
 def _alone(all_ranks: AllRankFacts, members: Members) -> Floats:
     """(ranks, steps): waits in operations with absent ranks alone, beyond what the same ones take in complete communicators.
 
-    When an absent rank arrives is not known, so what they take is from arrival to end, their usual waits included, at the median.
-    How long a stage of a pipeline waits for the next depends on the stage, so messages between two ranks are left out unless they
-    take as long in all complete communicators, as exchanges around a ring do. Operations of communicators of which all members
-    have reports, or several ranks have operations that are matched with nothing, are left out too.
+    When an absent rank arrives is not known, so what they take is from arrival to end, their usual waits included, at
+    the median. How long a stage of a pipeline waits for the next depends on the stage, so messages between two ranks
+    are left out unless they take as long in all complete communicators, as exchanges around a ring do. Operations of
+    communicators of which all members have reports, or several ranks have operations that are matched with nothing, are
+    left out too.
     """
     groups = {g.number: g for g in _groups(all_ranks)}
     complete = {n: g.size for n, g in groups.items() if g.size == len(g.ranks)}

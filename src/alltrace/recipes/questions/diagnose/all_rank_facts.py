@@ -74,7 +74,8 @@ class AllRankFacts:
 
     The late rank of a step is unknown if a rank lacks the step.
 
-    If some ranks have steps, the others, with reports that end too early, are not judged: a whole run does not compare with a step.
+    If some ranks have steps, the others, with reports that end too early, are not judged: a whole run does not compare
+    with a step.
 
     `alignment`: The run's alignment (`alltrace.align.aligned.Aligned`). `roles`: The role of each rank in a program of
     several groups of ranks; ranks are compared with those of their role.
@@ -256,8 +257,8 @@ class AllRankFacts:
     def _sure_ns(self, lost: Floats) -> Floats:
         """(steps): what is lost whoever waits for whom: what each rank loses by itself, or waits for those that do, ns.
 
-        No rank leaves an operation before the last one has begun it. So if all ranks but some wait for communication, and these do
-        not, all wait for these.
+        No rank leaves an operation before the last one has begun it. So if all ranks but some wait for communication,
+        and these do not, all wait for these.
         """
         if not lost.size:
             return np.zeros(len(self.steps))

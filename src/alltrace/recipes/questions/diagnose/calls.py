@@ -68,7 +68,8 @@ class Calls:
         self.kernels, ids = read_kernels(rank)
         tables = (graphs, copies)
         begun, process = self.kernels.start, self.kernels.of_kinds("process")[0][self.kernels.kind]
-        # of kernels, graphs, then copies: when the call that launched each began and ended, else when it began, and whether one did
+        # of kernels, graphs, then copies: when the call that launched each began and ended, else when it began, and
+        # whether one did
         start = np.concatenate([begun, *(integers(t.column("start")) for t in tables)])
         self.launched: Any = (start, start.copy(), np.zeros(len(start), np.bool_))
         process = np.concatenate([process, *(integers(t.column("process"), -1) for t in tables)])

@@ -98,8 +98,8 @@ def _slowdown(all_ranks: AllRankFacts, run: RunFacts) -> list[Finding]:
     if slowdown is None or not slowdown.certain or slowdown.ratio < _SLOWED:
         return []
     advice = (
-        f"Captured steps take {100 * (slowdown.ratio - 1):.0f} % longer than others, by {slowdown.source}; capture fewer kinds of "
-        "events, such as no CPU samples and no OS calls, and judge shares rather than times."
+        f"Captured steps take {100 * (slowdown.ratio - 1):.0f} % longer than others, by {slowdown.source}; capture"
+        " fewer kinds of events, such as no CPU samples and no OS calls, and judge shares rather than times."
     )
     evidence = {"slowdown": round(slowdown.ratio, 4), "steps": float(slowdown.inside)}
     return [_fault(tuple(all_ranks.ranks.tolist()), "capture slows the program", advice, evidence)]
@@ -129,8 +129,8 @@ def _suspects(run: RunFacts) -> list[Finding]:
         return []
     suspects = sum(rank.rows["suspects"] for rank in its)
     advice = (
-        "These rows have times or sizes that cannot be, and count in nothing; `select * from suspects` lists them. Record these "
-        "ranks again, or report it to the profiler's authors."
+        "These rows have times or sizes that cannot be, and count in nothing; `select * from suspects` lists them."
+        " Record these ranks again, or report it to the profiler's authors."
     )
     evidence = {
         "suspect_rows": float(suspects),
@@ -180,19 +180,31 @@ def advice_on_missing(what: str, place: str, *, kineto: bool) -> str:
     `what`: See `alltrace.run.manifest.MissingRecords`.
     """
     if what == "graphs":
-        return "The work of these graphs is not in the report; capture with --cuda-graph-trace=node, or =graph for whole graphs."
+        return (
+            "The work of these graphs is not in the report; capture with --cuda-graph-trace=node, or =graph for whole"
+            " graphs."
+        )
     if what == "launches":
         return "Host calls are missing, so work cannot be assigned to its launches; capture fewer kinds of events."
     if place == "everywhere":
-        return "The report has calls but no kernels; check that CUDA activity is traced and that performance counters are permitted."
+        return (
+            "The report has calls but no kernels; check that CUDA activity is traced and that performance counters are"
+            " permitted."
+        )
     if place == "start" and kineto:
         return (
-            "PyTorch's profiler drops the first kernels where CUPTI of CUDA 12.6 to 13.0 stamps them before the capture "
-            "(pytorch/pytorch#192021): add warm-up steps to its schedule, or update CUDA; rely on the later steps."
+            "PyTorch's profiler drops the first kernels where CUPTI of CUDA 12.6 to 13.0 stamps them before the capture"
+            " (pytorch/pytorch#192021): add warm-up steps to its schedule, or update CUDA; rely on the later steps."
         )
     if place == "end":
-        return "The profiler stopped recording kernels while the program continued: its buffers were full; capture less at a time."
-    return "The profiler lost kernels, as it does when its buffers are full; capture less at a time, or flush its buffers more often."
+        return (
+            "The profiler stopped recording kernels while the program continued: its buffers were full; capture less at"
+            " a time."
+        )
+    return (
+        "The profiler lost kernels, as it does when its buffers are full; capture less at a time, or flush its buffers"
+        " more often."
+    )
 
 
 def _warned(run: RunFacts, pattern: re.Pattern[str]) -> tuple[int, ...]:

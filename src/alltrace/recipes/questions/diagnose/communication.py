@@ -86,14 +86,23 @@ def _slow(all_ranks: AllRankFacts, members: Members) -> tuple[list[Finding], Int
     where = ", ".join(groups[n].name for n in named[:4])
     if len(named) > 1 and len(common) == 1:
         kind, ranks, confidence, ceiling_ns = "low-bandwidth", sorted(common), 0.7, int(lost.max(axis=0).sum())
-        advice = f"All communicators of rank {ranks[0]} are slow and those without it are not; check its network and NVLink connections."
+        advice = (
+            f"All communicators of rank {ranks[0]} are slow and those without it are not; check its network and NVLink"
+            " connections."
+        )
     else:
         kind, ranks, confidence = "slow-communicator", sorted({r for n in named for r in groups[n].ranks}), 0.85
         ceiling_ns = all_ranks.waiting_ns(lost)
-        advice = f"Transfers of {where} take {slow[named[0]].ratio:.1f} times as long as elsewhere; check the links of its ranks."
+        advice = (
+            f"Transfers of {where} take {slow[named[0]].ratio:.1f} times as long as elsewhere; check the links of its"
+            " ranks."
+        )
         rail = _rail(all_ranks.hosts, ranks)
         if rail is not None:
-            advice += f" Each is rank {rail} of its host, counted from 0, and so of one rail: check that adapter and its switch."
+            advice += (
+                f" Each is rank {rail} of its host, counted from 0, and so of one rail: check that adapter and its"
+                " switch."
+            )
     loss = all_ranks.loss(("communication",), lost, lambda run: run.less_transfer(shares), ceiling_ns)
     return [Finding(kind, loss, tuple(ranks), where, advice, evidence, confidence)], excess, shares
 
@@ -119,8 +128,9 @@ def _slow_adapters(all_ranks: AllRankFacts, members: Members, excess: Int64, sha
     where = f"{'adapter' if one else 'adapters'} {', '.join(slow.names)}"
     which = "that rail's switch and cables" if slow.rail else "its link and cable" if one else "their links and cables"
     advice = (
-        f"Communication between hosts waits for {where} of {', '.join(slow.hosts)}, which {'carries' if one else 'carry'} as much "
-        f"as the others at {100 * slow.gb_per_s / slow.peers_gb_per_s:.0f} % of their rate; check {which}."
+        f"Communication between hosts waits for {where} of {', '.join(slow.hosts)}, which"
+        f" {'carries' if one else 'carry'} as much as the others at {100 * slow.gb_per_s / slow.peers_gb_per_s:.0f} %"
+        f" of their rate; check {which}."
     )
     own = dict.fromkeys(over, share)
     lost = all_ranks.spread(np.arange(len(amounts)), amounts)
@@ -166,7 +176,10 @@ def _serialized(all_ranks: AllRankFacts, members: Members, shares: Mapping[int, 
     evidence = {"queued": int(queued.sum()), "waited_ns_per_step": float(np.round(lost[chosen].mean()))}
     names = {g.number: g.name for g in all_ranks.alignment.groups}
     where = ", ".join(names[n] for n in np.unique(members.communicator[queued]).tolist()[:3])
-    advice = "Collectives of independent communicators run one after another on one stream; give each communicator its own stream."
+    advice = (
+        "Collectives of independent communicators run one after another on one stream; give each communicator its own"
+        " stream."
+    )
     needless = _gradients(all_ranks, members) & ~_last(members, members.communicator)
     lost = lost * chosen[:, None]
     change = partial(_unqueued, all_ranks=all_ranks, members=members, ranks=ranks, needed=~needless, shares=shares)
@@ -178,9 +191,9 @@ def _serialized(all_ranks: AllRankFacts, members: Members, shares: Mapping[int, 
 def _needs(all_ranks: AllRankFacts, members: Members, after: Int64, ahead: Int64) -> Flags:
     """Which of the operations `after` may need what those `ahead` of them brought; rows of `members`.
 
-    They do if they carry data that was computed after that, and others of their size do so too; or if they may pass its result to
-    other ranks: if their input is as large as its output, for example if ranks of a node reduce first, and then nodes. A sent
-    message has no output.
+    They do if they carry data that was computed after that, and others of their size do so too; or if they may pass its
+    result to other ranks: if their input is as large as its output, for example if ranks of a node reduce first, and
+    then nodes. A sent message has no output.
     """
     groups = {g.number: g for g in all_ranks.alignment.groups}
     ranks = np.array([groups[n].size if n in groups else 0 for n in members.communicator.tolist()])
@@ -252,9 +265,9 @@ def _exposed(
 ) -> list[Finding]:
     """Transfers that the device waits for although something could hide them.
 
-    Parameters can be gathered ahead, and gradients are needed by the optimizer only, so all but a step's last such operation could
-    run under compute. What a layer needs of its peers at once (all-to-all, messages between stages, all-reduces that the forward
-    pass has too) is a separate finding.
+    Parameters can be gathered ahead, and gradients are needed by the optimizer only, so all but a step's last such
+    operation could run under compute. What a layer needs of its peers at once (all-to-all, messages between stages,
+    all-reduces that the forward pass has too) is a separate finding.
     """
     hideable = _hideable(all_ranks, members) & ~queued
     amounts = _waited_for(members, excess, hideable)
@@ -269,14 +282,18 @@ def _exposed(
         started = run.free_transfers(behind, weights).weights if len(behind) else weights
         return replace(run.no_waits(members.rank[free], members.row[free], ends_step[free], started), against=weights)
 
-    advice = "Devices wait for transfers that could overlap compute; start them earlier, on their own stream, and wait for them later."
+    advice = (
+        "Devices wait for transfers that could overlap compute; start them earlier, on their own stream, and wait for"
+        " them later."
+    )
     return _exposed_finding(all_ranks, members, amounts, changed, advice)
 
 
 def _waited_for(members: Members, excess: Int64, chosen: Flags) -> Int64:
     """How long the device of each member of the chosen operations waits for the transfer, as the one that waits least does, ns.
 
-    What the last to arrive hides is exposed elsewhere only because others are early: that is its fault and no transfer's.
+    What the last to arrive hides is exposed elsewhere only because others are early: that is its fault and no
+    transfer's.
     """
     first = _firsts(members)
     least = np.minimum.reduceat(members.moved - excess, first)
@@ -348,8 +365,8 @@ def _needed_at_once(
     """Transfers that the device waits for and that nothing in the program could hide: what they cost with free transfers."""
     needed = ~_hideable(all_ranks, members) & ~queued
     advice = (
-        "Devices wait for transfers that the next kernel needs immediately; send less, let groups that talk most share the fastest "
-        "links, or split the work so that one part computes while another is sent."
+        "Devices wait for transfers that the next kernel needs immediately; send less, let groups that talk most share"
+        " the fastest links, or split the work so that one part computes while another is sent."
     )
     instances = np.unique(members.instance[needed])
 

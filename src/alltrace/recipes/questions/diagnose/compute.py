@@ -1,7 +1,7 @@
 """Ranks that compute longer than others: slow devices, slow hosts, uneven work, and what varies at random.
 
-`same_work` splits a rank's compute time into what the same work takes longer than elsewhere, and what it has more work. `variation`
-says of each whether it belongs to ranks, rotates, or is random.
+`same_work` splits a rank's compute time into what the same work takes longer than elsewhere, and what it has more work.
+`variation` says of each whether it belongs to ranks, rotates, or is random.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ _EXTREMES = 10
 def even_durations(run: RecoveredTime, ranks: Int64, steps: Int64, apart: Flags, even: Flags) -> Int64:
     """The weights of the run's graph if kernels take as long in each step and on each rank as the same kernels do as a rule.
 
-    Programs repeat themselves: the n-th segment of kernels of a step has the same kernels in other steps and on ranks alike.
-    Segments with the same place in the step, the same number of kernels and the same names are the same; each then takes the mean
-    of all but the extreme ones (`_EXTREMES`), as a few long ones are no rule. The kernels of a slow device are only compared with
-    each other, so that it stays slow.
+    Programs repeat themselves: the n-th segment of kernels of a step has the same kernels in other steps and on ranks
+    alike. Segments with the same place in the step, the same number of kernels and the same names are the same; each
+    then takes the mean of all but the extreme ones (`_EXTREMES`), as a few long ones are no rule. The kernels of a slow
+    device are only compared with each other, so that it stays slow.
 
     `ranks`: The ranks, ascending. `steps`: The judged steps, ascending.
     """
@@ -123,8 +123,8 @@ class _Cause:
 
     `more_work`: Whether the ranks have more work than their peers, rather than slower devices.
 
-    `even` is for durations that vary at random: the ranks without peers, and the steps of each rank that have even durations in a
-    replay without the cause. None if a replay leaves out `lost`.
+    `even` is for durations that vary at random: the ranks without peers, and the steps of each rank that have even
+    durations in a replay without the cause. None if a replay leaves out `lost`.
     """
 
     kind: str
@@ -282,8 +282,8 @@ def _throttling(all_ranks: AllRankFacts, work: SameWork, values: Floats, group: 
     named = _named(all_ranks.ranks[rows].tolist(), start=True)
     how = "from one step on" if all(c.lasts for c in group) else "again and again"
     advice = (
-        f"{named} {'takes' if len(rows) == 1 else 'take'} longer for the same kernels {how}; check the clock, power limit and "
-        "temperature of that GPU at that time, and what else began then."
+        f"{named} {'takes' if len(rows) == 1 else 'take'} longer for the same kernels {how}; check the clock, power"
+        " limit and temperature of that GPU at that time, and what else began then."
     )
     return _Cause("throttling", rows, lost, advice, most_delayed(all_ranks, work, rows), evidence, _SURE_OF_CHANGE)
 
@@ -310,8 +310,8 @@ def _stalls(all_ranks: AllRankFacts, stalled: Mapping[int, Int64]) -> list[_Caus
         **_excess_evidence(all_ranks, lost, rows, (lost[rows] > 0).sum(axis=1)),
     }
     advice = (
-        f"Single kernels take far longer on {_named(all_ranks.ranks[rows].tolist())} than elsewhere and at other times; look for "
-        "errors that the device corrects (Xid, ECC, NVLink), page migrations, and other processes on it."
+        f"Single kernels take far longer on {_named(all_ranks.ranks[rows].tolist())} than elsewhere and at other times;"
+        " look for errors that the device corrects (Xid, ECC, NVLink), page migrations, and other processes on it."
     )
     return [_Cause("device-stall", rows, lost, advice, all_ranks.name_of_most(works), evidence, _SURE_OF_CHANGE)]
 
@@ -358,13 +358,20 @@ def _slow_cause(
     ranks = all_ranks.ranks[rows].tolist()
     named = _named(ranks)
     advice = {
-        "straggler": f"The same kernels with the same launch configuration take longer on {named} than elsewhere; check the "
-        "clocks, power and temperature of that GPU, and drain it if it stays slow.",
-        "slow-host": f"All ranks of {', '.join(hosts)} ({named}) take longer for the same kernels than others; check the host's "
-        "cooling, power limits and other jobs.",
+        "straggler": (
+            f"The same kernels with the same launch configuration take longer on {named} than elsewhere; check the "
+            "clocks, power and temperature of that GPU, and drain it if it stays slow."
+        ),
+        "slow-host": (
+            f"All ranks of {', '.join(hosts)} ({named}) take longer for the same kernels than others; check the host's "
+            "cooling, power limits and other jobs."
+        ),
     }[kind]
     if kind == "straggler" and _of_hosts(all_ranks):
-        advice = f"The same work takes longer on {named} than elsewhere; look for a busy core, a CPU quota, or more data there."
+        advice = (
+            f"The same work takes longer on {named} than elsewhere; look for a busy core, a CPU quota, or more data"
+            " there."
+        )
     lost, evidence = _lost_to_slowness(all_ranks, work, slow, rows, excess)
     where = most_delayed(all_ranks, work, rows)
     return _Cause(kind, rows, lost, advice, where, evidence, _surety(slow, excess[rows]), hosts)
@@ -374,11 +381,13 @@ def _partly_slow(all_ranks: AllRankFacts, work: SameWork, slow: Variation, rows:
     named, where = _named(all_ranks.ranks[rows].tolist()), most_delayed(all_ranks, work, rows)
     of_host = _of_hosts(all_ranks)
     advice = (
-        f"{where} takes longer on {named}, and other work of its host does not; look for a lock, a slow file system, a busy core, "
-        "or more data there."
+        f"{where} takes longer on {named}, and other work of its host does not; look for a lock, a slow file system, a"
+        " busy core, or more data there."
         if of_host
-        else f"Some kernels take longer on {named}, and others of their kind do not, so their data differ rather than the "
-        "device; spread tokens, experts or sequence lengths evenly."
+        else (
+            f"Some kernels take longer on {named}, and others of their kind do not, so their data differ rather than"
+            " the device; spread tokens, experts or sequence lengths evenly."
+        )
     )
     lost, evidence = _lost_to_slowness(all_ranks, work, slow, rows, excess)
     kind, surety = ("straggler", 1.0) if of_host else ("imbalance", 0.8)
@@ -433,8 +442,8 @@ def _uneven_work(all_ranks: AllRankFacts, work: SameWork, uneven: Variation) -> 
         if kind == "straggler":
             named = _named(all_ranks.ranks[rows].tolist())
             advice = (
-                f"Others wait for {where} of {named}, which they do not do; do it less often, on a thread of its own, or where "
-                "nobody waits."
+                f"Others wait for {where} of {named}, which they do not do; do it less often, on a thread of its own,"
+                " or where nobody waits."
             )
         causes.append(_uneven_cause(kind, all_ranks, uneven, rows, lost, advice))
     lost = np.where(always[:, None], 0.0, beyond)
@@ -483,8 +492,9 @@ def _random(all_ranks: AllRankFacts, work: SameWork, slow: Variation, uneven: Va
         rows = np.flatnonzero(slow.slow.any(axis=1))
         lost = work.lost(np.where(slow.slow, 1 - 1 / np.where(slow.slow, values, 1.0), 0.0), compute)
         advice = (
-            f"Another rank takes longer in each step ({_named(all_ranks.ranks[rows].tolist())}), for identically launched kernels, "
-            "so no device is slow; look for data that makes work uneven, such as sequence lengths or routed tokens."
+            f"Another rank takes longer in each step ({_named(all_ranks.ranks[rows].tolist())}), for identically"
+            " launched kernels, so no device is slow; look for data that makes work uneven, such as sequence lengths"
+            " or routed tokens."
         )
         evidence = {
             "slowdown": float(np.median(values[slow.slow])),
@@ -502,8 +512,8 @@ def _random(all_ranks: AllRankFacts, work: SameWork, slow: Variation, uneven: Va
         lost = work.lost(share, compute)
         rows = np.flatnonzero(~mine)
         advice = (
-            "The same kernels vary at random between ranks and steps, and each step waits for the slowest; look for other jobs, "
-            "changing clocks (power limits) and shared memory bandwidth, or synchronize less often."
+            "The same kernels vary at random between ranks and steps, and each step waits for the slowest; look for"
+            " other jobs, changing clocks (power limits) and shared memory bandwidth, or synchronize less often."
         )
         evidence = {
             **_variation_evidence(slow),

@@ -36,14 +36,15 @@ losses that are alike."""
 def confidence_of(ranked: Ranked, all_ranks: AllRankFacts, rows: Sequence[Ranked]) -> float:
     """How sure the kind and the culprits are, 0 to 1.
 
-    Odds are multiplied, as evidence that is independent is (a naive Bayes estimate). The numbers are fitted to random programs of
-    known truth (`benchmarks.truth --split dev`), where findings with a replayed loss were nearly always right:
+    Odds are multiplied, as evidence that is independent is (a naive Bayes estimate). The numbers are fitted to random
+    programs of known truth (`benchmarks.truth --split dev`), where findings with a replayed loss were nearly always
+    right:
 
     * the detector's own odds, by their square root: its margin, and how often what it looks for comes back;
     * the size of the loss, by its fourth root, and its margin over the largest smaller one of another kind (`_FAR`);
     * no replay, or one that is away from the run; communicators that are not sure, by the square of their score;
-    * nothing known of who waits for whom, or a wait for communication while ranks have no report; of a loss of which only the
-      kind is unknown, one kind is as likely as the other;
+    * nothing known of who waits for whom, or a wait for communication while ranks have no report; of a loss of which
+      only the kind is unknown, one kind is as likely as the other;
     * what the culprits' reports do not show, and a loss that its own classes do not hold.
     """
     finding, loss = ranked.finding, ranked.finding.loss

@@ -53,8 +53,10 @@ def _exposed(all_ranks: AllRankFacts, excess: Floats, shares: Mapping[int, float
     advice = (
         "Devices wait for copies that nothing overlaps; start them earlier, on their own stream."
         if hideable[chosen].sum() >= lost[chosen].sum() / 2
-        else "Devices mostly wait for copies, which take longer than the compute that could hide them; keep the data on the "
-        "device, or copy less of it."
+        else (
+            "Devices mostly wait for copies, which take longer than the compute that could hide them; keep the data on"
+            " the device, or copy less of it."
+        )
     )
     ranks = all_ranks.ranks[chosen].tolist()
     # a run without steps holds the program's start too, of which a replay says nothing
@@ -146,7 +148,10 @@ def _slow(all_ranks: AllRankFacts) -> tuple[list[Finding], Floats, dict[int, flo
         "peers_gb_per_s": round(typical, 3),
         "stalled_ns_per_step": float(np.round(lost[chosen].mean())),
     }
-    advice = "Copies of these ranks are far slower than their peers'; check the PCIe link's width and speed, and the NUMA placement."
+    advice = (
+        "Copies of these ranks are far slower than their peers'; check the PCIe link's width and speed, and the NUMA"
+        " placement."
+    )
     shares = {r: 1 - worst[r][0] for r in ranks}
     loss = all_ranks.loss(classes, lost, lambda run: run.less_copies(shares))
     return [Finding("low-bandwidth", loss, tuple(ranks), f"{kind} copies", advice, evidence, 0.9)], lost, shares
@@ -201,7 +206,8 @@ def _rates(facts: RankFacts) -> dict[str, float]:
 def _pinned_ns(facts: RankFacts) -> float:
     """What the bytes that a rank copies from and to pageable memory would take pinned, ns.
 
-    At the rate of the rank's own pinned copies of the same direction, else at the usual rate of its link, else at their own rate.
+    At the rate of the rank's own pinned copies of the same direction, else at the usual rate of its link, else at their
+    own rate.
     """
     rates, link = _rates(facts), link_of(facts.device)
     total = 0.0

@@ -41,8 +41,10 @@ _PHRASES: tuple[tuple[tuple[str, ...], str], ...] = (
     (("tiles", "multiprocessors"), "{tiles} tiles for {multiprocessors} multiprocessors"),
     (
         ("interrupted_launches", "interrupted_kernels", "slice_ns"),
-        "{interrupted_launches} launches of {interrupted_kernels} different kernels took {slice_ns}, or a multiple of that, "
-        "longer than the same launch usually does",
+        (
+            "{interrupted_launches} launches of {interrupted_kernels} different kernels took {slice_ns}, or a multiple"
+            " of that, longer than the same launch usually does"
+        ),
     ),
     (("excess_ns_per_step",), "{excess_ns_per_step} more compute per step"),
     (("late_ns_per_step",), "{late_ns_per_step} later per step by its own work"),

@@ -22,7 +22,9 @@ EVIDENCE = {
     "slowdown": "how many times as long as the same elsewhere",
     "work_ratio": "how many times as much work as the others, by what the same kernels take elsewhere",
     "breadth": "share of the kernels of a family, by time, that take longer, 0 to 1",
-    "persistence": "share of the variance between ranks and steps that is between ranks (intraclass correlation), 0 to 1",
+    "persistence": (
+        "share of the variance between ranks and steps that is between ranks (intraclass correlation), 0 to 1"
+    ),
     "affected_share": "share of the time in kernels that an opportunity is about, 0 to 1",
     "tflop_per_s": "rate of an operator, 10^12 operations a second",
     "roof_tflop_per_s": "rate of its device in that format, by data sheet",
@@ -82,8 +84,12 @@ EVIDENCE = {
     **_beside_peers(
         "cpu_moves_per_s", "how often a launching thread of the culprits came to another CPU, per second on CPUs"
     ),
-    "shared_cpu_share": "share of the culprits' time on CPUs that is on CPUs of another rank's launching thread, 0 to 1",
-    "other_node_share": "share of a culprit's time on CPUs of another NUMA node or socket than its GPU or other ranks, 0 to 1",
+    "shared_cpu_share": (
+        "share of the culprits' time on CPUs that is on CPUs of another rank's launching thread, 0 to 1"
+    ),
+    "other_node_share": (
+        "share of a culprit's time on CPUs of another NUMA node or socket than its GPU or other ranks, 0 to 1"
+    ),
     **_beside_peers(
         "busbw_gb_per_s",
         "bus bandwidth of the slowest communicator, free of waiting",
@@ -96,7 +102,9 @@ EVIDENCE = {
     "all_exposed_ns_per_step": "all time that the device waits for communication, per step",
     "operations_per_step": "exposed operations that could be hidden, per step and rank",
     "covered_share": "share of what the culprits did in the judged steps that their reports show, where it is not all",
-    "together_ns": "what the job would get back without this and the other finding with this number, if more than both alone",
+    "together_ns": (
+        "what the job would get back without this and the other finding with this number, if more than both alone"
+    ),
     "together_share": "that as a share of the analyzed time, 0 to 1",
     "replay_error": "error of the replay of the unchanged run, as a share, if the basis is a replay",
     "compute_share": "share of the analyzed time in which the device computes, 0 to 1",
@@ -160,7 +168,8 @@ class Loss:
     least_ns: int = 0  # of an estimate that is not stated, what the job gets back at least
     # makes the run without the cause (`RecoveredTime.saved_ns`) or None; None if there is no replay
     without: Callable[[], Any] | None = field(default=None, compare=False, repr=False)
-    # of each judged step the most that all of its classes let it be, and its part of the loss; None for one number for all
+    # of each judged step the most that all of its classes let it be, and its part of the loss; None for one number for
+    # all
     steps: tuple[Floats, Floats] | None = field(default=None, compare=False, repr=False)
 
     def taken_by(self, others: Sequence[tuple[int, Loss]]) -> float:

@@ -235,13 +235,13 @@ def _pieces(work: Activity, regions: Int64) -> Iterator[tuple[Int64, Int64]]:
 def _classified(work: Activity, host: HostSets, regions: Int64) -> tuple[Int64, Merged]:
     """How the time of each region divides into `CLASSES`, and when communication is what a device waits for.
 
-    A device that does not compute waits for its next kernel. Until the call that launches it has returned, the host is late; what
-    it did meanwhile counts, by priority; what is left of a gap that begins as a blocking call returns is that call's. After that
-    the kernel is queued and waits for communication or a copy that runs, or stands idle; up to `_DEVICE_GAP_NS` is the time that
-    devices take between kernels. A host that waits for a device which does
-    nothing but a transfer is not late: the transfer is. Time in which the device copies is never the pace of launching. Where no
-    call is known to have launched the next kernel, only what the host says of itself and what the device runs can be told, and the
-    rest is unknown.
+    A device that does not compute waits for its next kernel. Until the call that launches it has returned, the host is
+    late; what it did meanwhile counts, by priority; what is left of a gap that begins as a blocking call returns is
+    that call's. After that the kernel is queued and waits for communication or a copy that runs, or stands idle; up to
+    `_DEVICE_GAP_NS` is the time that devices take between kernels. A host that waits for a device which does nothing
+    but a transfer is not late: the transfer is. Time in which the device copies is never the pace of launching. Where
+    no call is known to have launched the next kernel, only what the host says of itself and what the device runs can be
+    told, and the rest is unknown.
 
     `regions`: int64 array (n, 2) of regions, ascending, without overlap. Returns int64 array (n, len(CLASSES)), ns,
     with rows that sum to the regions' lengths; and the intervals of `communication`.
@@ -322,7 +322,8 @@ def _host_classes(work: Activity, host: HostSets) -> Iterator[tuple[str, Merged]
         if name in ("allocation", "pageable-copy", "sync-copy"):
             yield "transfer", intersection(host.sets[name], difference(work.queued, work.communication))
         yield name, host.sets[name]
-    # a device that copies does not wait to be given work: what is left is the pace of launching, and this is not part of it
+    # a device that copies does not wait to be given work: what is left is the pace of launching, and this is not part
+    # of it
     for name, copying in (("pageable-copy", work.pageable), ("transfer", work.transfers), ("copy", work.copies)):
         yield name, difference(copying, work.communication)
 
@@ -337,14 +338,15 @@ def regions_of(
 ) -> tuple[Int64, Int64]:
     """The judged steps of a rank and the region of each: from the end of the step before on the device to its own end there.
 
-    A program is in its loop until the next step begins: what it does after the last kernel of a step keeps the device waiting,
-    within the step's range or after it. A region begins with its own step instead if the step before it is not recorded or not
-    judged, if the device computed between the two, such as for an evaluation, or if a server waited for requests.
+    A program is in its loop until the next step begins: what it does after the last kernel of a step keeps the device
+    waiting, within the step's range or after it. A region begins with its own step instead if the step before it is not
+    recorded or not judged, if the device computed between the two, such as for an evaluation, or if a server waited for
+    requests.
 
-    `starts`: int64 array of the starts of the rank's compute kernels, ascending. `last_end`: when the rank's last communication
-    ends, which is in the last step if nothing computes in between, and it is not longer than the step. Returns int64 array of n
-    numbers, and (n, 2) of times. Warm-up and checkpoint steps are left out, as are those without device work; and, if others
-    remain, those after a checkpoint, which alone begin with nothing queued.
+    `starts`: int64 array of the starts of the rank's compute kernels, ascending. `last_end`: when the rank's last
+    communication ends, which is in the last step if nothing computes in between, and it is not longer than the step.
+    Returns int64 array of n numbers, and (n, 2) of times. Warm-up and checkpoint steps are left out, as are those
+    without device work; and, if others remain, those after a checkpoint, which alone begin with nothing queued.
     """
     ordered = sorted((s for s in steps if s["device_start"] is not None), key=lambda s: s["start"])
     saved = {s["step"] + 1 for s in ordered if s["kind"] == "checkpoint"}

@@ -39,8 +39,8 @@ class HandOvers(NamedTuple):
 def hand_overs(all_ranks: AllRankFacts, run: RunFacts) -> HandOvers:
     """`hand-over` if roles of the run with separate devices take turns.
 
-    Were each role's work done while the others do theirs, the job would take as long as the role that works longest. What it takes
-    longer is the ceiling of the loss.
+    Were each role's work done while the others do theirs, the job would take as long as the role that works longest.
+    What it takes longer is the ceiling of the loss.
     """
     ranks: dict[str, list[int]] = {}
     devices: dict[str, set[tuple[str, tuple[str, str]]]] = {}
@@ -77,8 +77,8 @@ def hand_overs(all_ranks: AllRankFacts, run: RunFacts) -> HandOvers:
         "between_ns": float(np.median(between)) if len(between) else 0.0,
     }
     advice = (
-        f"The roles {', '.join(names)} work one after the other; let {names[longest]} begin on the next batch, or on a part of it, "
-        "while the others still work, or place them on the same GPUs."
+        f"The roles {', '.join(names)} work one after the other; let {names[longest]} begin on the next batch, or on a"
+        " part of it, while the others still work, or place them on the same GPUs."
     )
     culprits = tuple(sorted(r for role in groups[longest] for r in ranks[role]))
     loss = Loss(lost, "ceiling", tuple(sorted(_WAITING)), lost, lost)

@@ -80,7 +80,10 @@ class _Row:
         """In how many steps, and from which on."""
         if self["since_step"] is None or self["steps"] is None or self["steps_affected"] is None:
             return ""
-        return f" in {self['steps_affected']:,.0f} of {self['steps']:,.0f} steps, the first of them step {self['since_step']:.0f}"
+        return (
+            f" in {self['steps_affected']:,.0f} of {self['steps']:,.0f} steps, the first of them step"
+            f" {self['since_step']:.0f}"
+        )
 
     @property
     def peers(self) -> str:
@@ -172,7 +175,8 @@ def _capture_fault(row: _Row) -> str:
 _HEADLINES: dict[str, str | Callable[[_Row], str]] = {
     "straggler": _straggler,
     "slow-host": lambda row: (
-        f"all ranks of {row.hosts or row.ranks} compute {_more(row['slowdown'] or 1.0)} slower than those of other hosts"
+        f"all ranks of {row.hosts or row.ranks} compute {_more(row['slowdown'] or 1.0)} slower than those of other"
+        " hosts"
     ),
     "imbalance": _imbalance,
     "throttling": lambda row: (
@@ -184,7 +188,8 @@ _HEADLINES: dict[str, str | Callable[[_Row], str]] = {
     ),
     "jitter": "the same kernels vary at random between ranks and steps, and each step waits for the slowest",
     "shared-device": lambda row: (
-        f"kernels of {row.ranks} are interrupted by time slices of another process on {row.verb('its device', 'their devices')}"
+        f"kernels of {row.ranks} are interrupted by time slices of another process on"
+        f" {row.verb('its device', 'their devices')}"
     ),
     "slow-communicator": _slow_communicator,
     "low-bandwidth": _low_bandwidth,

@@ -71,13 +71,14 @@ _KINDS = {
     ),
     "compilation": _Kind(
         "recompilation",
-        "Code is recompiled during steps; keep shapes and options the same, mark dimensions as dynamic, or cache compiled code.",
+        "Code is recompiled during steps; keep shapes and options the same, mark dimensions as dynamic, or cache"
+        " compiled code.",
         0.9,
     ),
     "host-pause": _Kind(
         "host-pause",
-        "The launching thread pauses; look for a wait for data, a lock or the file system, for host work such as logging or a "
-        "checkpoint, and for garbage collection, page faults, swapping, or a busy core.",
+        "The launching thread pauses; look for a wait for data, a lock or the file system, for host work such as"
+        " logging or a checkpoint, and for garbage collection, page faults, swapping, or a busy core.",
     ),
     "launch": _Kind(
         "launch-bound",
@@ -87,13 +88,14 @@ _KINDS = {
     ),
     "idle": _Kind(
         "idle-gap",
-        "The device is idle although work is queued, and the report does not show why; check event waits and other processes "
-        "on the device.",
+        "The device is idle although work is queued, and the report does not show why; check event waits and other"
+        " processes on the device.",
         0.6,
     ),
     "unknown": _Kind(
         "unexplained",
-        "The device is idle, and the report does not show when the host launched the next work; capture CUDA API calls too.",
+        "The device is idle, and the report does not show when the host launched the next work; capture CUDA API calls"
+        " too.",
         0.6,
     ),
 }
@@ -230,9 +232,9 @@ def _without_waits(
 ) -> Altered | None:
     """The run without the host's waits, against one in which launching takes no time, and neither `others` nor short pauses do.
 
-    After a wait the queue of the device is empty until the host has launched enough. What quick launches would give back of that is
-    lost to launching: a host that launches late keeps the queue short, and any wait, such as the one that ends a step, shows it.
-    What one that does not pause would give back is lost to the pause.
+    After a wait the queue of the device is empty until the host has launched enough. What quick launches would give
+    back of that is lost to launching: a host that launches late keeps the queue short, and any wait, such as the one
+    that ends a step, shows it. What one that does not pause would give back is lost to the pause.
     """
     waits, launching = run.no_host("sync"), _without_launching(all_ranks, run)
     if waits is None or launching is None:

@@ -139,8 +139,9 @@ class _Named:
     def within(self, pauses: Merged) -> str:
         """The range, else the call of the operating system, of launching threads that fills half of the pauses; empty if none does.
 
-        Of several, such as one within another, the one that lasts the shortest in all. Ranges of a name that last twice as long as
-        the pauses in them, or have a large part of all launches, such as those of steps, say nothing of a pause.
+        Of several, such as one within another, the one that lasts the shortest in all. Ranges of a name that last twice
+        as long as the pauses in them, or have a large part of all launches, such as those of steps, say nothing of a
+        pause.
         """
         for table in ("ranges", "osrt"):
             start, end, thread, codes, texts = self._read(table)

@@ -94,7 +94,8 @@ def with_joint_losses(findings: Sequence[Finding], all_ranks: AllRankFacts) -> l
     if not hiding:
         return list(findings)
     most_ns = max(pair.together_ns for pair in hiding)
-    # what costs much alone is surely there; without all waits of all hosts, say, almost any slow rank would give time back
+    # what costs much alone is surely there; without all waits of all hosts, say, almost any slow rank would give time
+    # back
     pair = max((p for p in hiding if p.together_ns >= _AS_MUCH * most_ns), key=lambda p: (p.alone_ns, p.together_ns))
     evidence = {"together_ns": pair.together_ns, "together_share": round(pair.together_ns / span_ns, 4)}
     both = (pair.first, pair.second)
@@ -108,9 +109,11 @@ def _beside_a_loader(findings: Sequence[Finding], all_ranks: AllRankFacts) -> li
     """The findings, where no other cause gives back more than leaves the steps as long as a loader takes for their batches."""
     most_ns = _most_ns(findings, all_ranks)
     return [
-        f
-        if _is_loader(f) or f.loss.estimate_ns <= most_ns or f.loss.unknown is not None
-        else replace(f, loss=replace(f.loss, estimate_ns=most_ns))
+        (
+            f
+            if _is_loader(f) or f.loss.estimate_ns <= most_ns or f.loss.unknown is not None
+            else replace(f, loss=replace(f.loss, estimate_ns=most_ns))
+        )
         for f in findings
     ]
 
@@ -129,8 +132,8 @@ def _is_loader(finding: Finding) -> bool:
 def _causes(findings: Sequence[Finding], all_ranks: AllRankFacts) -> list[Finding]:
     """The causes to try with each other.
 
-    A host's time counts also if its device does not wait for it, and a slow device's if its peers do not, because something else
-    makes them wait longer.
+    A host's time counts also if its device does not wait for it, and a slow device's if its peers do not, because
+    something else makes them wait longer.
     """
     span_ns = all_ranks.span_ns
     steps = len(all_ranks.steps)

@@ -62,8 +62,8 @@ def find(all_ranks: AllRankFacts, others: Sequence[Finding], known: Sequence[Fin
             "steps": len(all_ranks.steps),
         }
         advice = (
-            f"Rank {rank} arrives last although its kernels and host take no longer; check what its device waits for before it "
-            "communicates."
+            f"Rank {rank} arrives last although its kernels and host take no longer; check what its device waits for"
+            " before it communicates."
         )
         loss = all_ranks.loss([name for name in CLASSES if name != "communication"], lost)
         told_anyway = loss.estimate_ns >= LEAST_SHARE * all_ranks.span_ns  # even if losses of all ranks hold its time

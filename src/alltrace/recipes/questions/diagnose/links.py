@@ -37,8 +37,8 @@ _NVLINK = r"SXM|HBM3|\b(?:H200|H800|B200|B300)\b|\bG[HB]\d00\b"
 def usual_bus_gb_per_s(device: str | None, *, across: bool) -> float:
     """The bus bandwidth that large collectives usually reach, at its lower end, GB/s.
 
-    By runs of nccl-tests: 36 GB/s over 8 nodes of Polaris (A100, Slingshot), 11 to 20 GB/s over nodes of ABCI (V100, InfiniBand
-    EDR); over NVLink from 120 GB/s (V100) on; without it the rate of PCIe 4.0.
+    By runs of nccl-tests: 36 GB/s over 8 nodes of Polaris (A100, Slingshot), 11 to 20 GB/s over nodes of ABCI (V100,
+    InfiniBand EDR); over NVLink from 120 GB/s (V100) on; without it the rate of PCIe 4.0.
 
     `device`: The name of the GPUs, if known.
     """

@@ -1,8 +1,8 @@
 """Operators of PyTorch that run far below their device's roof, and why, by the shapes that they were called with.
 
-The roof of a call is the longer of its operations by the rate of its format and its least bytes by the rate of the memory. What
-could be saved is the time beyond that; of an operator whose shapes allow no more, what other shapes would save. Operators whose
-shapes or whose work is not known, and those near their roof, are left out.
+The roof of a call is the longer of its operations by the rate of its format and its least bytes by the rate of the
+memory. What could be saved is the time beyond that; of an operator whose shapes allow no more, what other shapes would
+save. Operators whose shapes or whose work is not known, and those near their roof, are left out.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ _MOST_OPERATORS = 32
 _SHORT_NS = 10_000
 _SHORT = Reason(
     "short",
-    f"short: a call has less than {_SHORT_NS // 1000} us of work, of which starting and ending a kernel is a large part",
+    f"short: a call has less than {_SHORT_NS // 1000} us of work, of which starting and ending a kernel is a large"
+    " part",
     "batch such calls, fuse them (torch.compile), or record them in a CUDA graph",
 )
 
@@ -189,7 +190,10 @@ def _judged(group: _Group, device: tuple[str | None, int | None, int | None]) ->
         return None
     bound_by = "bound by memory" if intensity is not None and intensity < ridge else "bound by compute"
     speed = amount(group.calls * group.flops / whole / 1e3, "TFLOP/s", 3)
-    says = f"runs at {speed}{experts_in_words(group.name, group.call)}, {'; '.join([bound_by, *(r.says for r in reasons)])}"
+    says = (
+        f"runs at {speed}{experts_in_words(group.name, group.call)},"
+        f" {'; '.join([bound_by, *(r.says for r in reasons)])}"
+    )
     says += "; its device is not in the table of roofs, so whether that is slow is not known"
     return SlowOperator(where, group.name, "", says, "", 0, whole, False, evidence)
 

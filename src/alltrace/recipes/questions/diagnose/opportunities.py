@@ -1,7 +1,7 @@
 """Opportunities in compute: nothing is lost to a fault, yet other kernels would do the same work sooner.
 
-The saving of a rank is an upper bound (`potential`); the saving of the job is that of the rank that could save most. It is not a
-loss, to which severities apply, so all are `low`.
+The saving of a rank is an upper bound (`potential`); the saving of the job is that of the rank that could save most. It
+is not a loss, to which severities apply, so all are `low`.
 """
 
 from __future__ import annotations
@@ -25,19 +25,20 @@ class _Kind:
 
 _KINDS = {
     "precision": _Kind(
-        "Matrix products, convolutions or attention run in fp32 or TF32, although this device is faster in bf16 or fp16; "
-        "try automatic mixed precision (torch.autocast), or at least TF32."
+        "Matrix products, convolutions or attention run in fp32 or TF32, although this device is faster in bf16 or"
+        " fp16; try automatic mixed precision (torch.autocast), or at least TF32."
     ),
     "attention": _Kind(
         "Attention runs as separate products and a softmax; use a fused kernel (FlashAttention, "
         "torch.nn.functional.scaled_dot_product_attention)."
     ),
     "fusion": _Kind(
-        "Many consecutive kernels only read and write data; fuse them (torch.compile, fused optimizers and norms, Triton)."
+        "Many consecutive kernels only read and write data; fuse them (torch.compile, fused optimizers and norms,"
+        " Triton)."
     ),
     "shapes": _Kind(
-        "The blocks of matrix products leave multiprocessors empty in their last wave; choose batch, hidden and vocabulary sizes "
-        "that are multiples of 64 or 128, or batch small products."
+        "The blocks of matrix products leave multiprocessors empty in their last wave; choose batch, hidden and"
+        " vocabulary sizes that are multiples of 64 or 128, or batch small products."
     ),
     "small-kernels": _Kind(
         "The device is idle between many small kernels; record them in a CUDA graph, or fuse them.", _IDLE

@@ -1,14 +1,16 @@
 """What could be saved in a rank's compute kernels, by kind: the most that it can be.
 
-* `precision`: of matrix products, convolutions and attention in fp32 or TF32, what fp16 or bf16 takes less by the data sheet; of
-  products with a vector, which only read, half.
-* `attention`: all kernels between the two products of an attention that is not a fused kernel, and the copies before and after
-  these products, such as to another precision; a fused kernel keeps the scores on the chip and reads its operands as they are. Of
-  the products, what fp16 or bf16 takes less: fused kernels multiply in these.
-* `fusion`: of kernels in a row that read and write each element once or so, all but the longest: a fused kernel does so once.
-* `shapes`: of matrix products and convolutions, the part of the multiprocessors that is empty in the last wave of blocks.
-* `small-kernels`: the idle time, of 10 microseconds at most, before kernels below 10 microseconds that are queued: those of a graph
-  follow one another.
+* `precision`: of matrix products, convolutions and attention in fp32 or TF32, what fp16 or bf16 takes less by the data
+  sheet; of products with a vector, which only read, half.
+* `attention`: all kernels between the two products of an attention that is not a fused kernel, and the copies before
+  and after these products, such as to another precision; a fused kernel keeps the scores on the chip and reads its
+  operands as they are. Of the products, what fp16 or bf16 takes less: fused kernels multiply in these.
+* `fusion`: of kernels in a row that read and write each element once or so, all but the longest: a fused kernel does so
+  once.
+* `shapes`: of matrix products and convolutions, the part of the multiprocessors that is empty in the last wave of
+  blocks.
+* `small-kernels`: the idle time, of 10 microseconds at most, before kernels below 10 microseconds that are queued:
+  those of a graph follow one another.
 """
 
 from __future__ import annotations
@@ -227,8 +229,9 @@ def _rows_of(chosen: Flags, follows: Flags) -> Int64:
 def _attention(kernels: _Kernels) -> tuple[Flags, Flags]:
     """The kernels that one fused kernel would replace, and the matrix products that it would do itself.
 
-    The first are rows with a softmax, directly after one product and before another, and the copies beyond these products. The
-    backward pass has two products on each side: for the gradients of values and scores, and for those of queries and keys.
+    The first are rows with a softmax, directly after one product and before another, and the copies beyond these
+    products. The backward pass has two products on each side: for the gradients of values and scores, and for those of
+    queries and keys.
     """
     follows = _follows(kernels)
     row = _rows_of(kernels.has(BANDWIDTH_FAMILIES), follows)

@@ -74,9 +74,9 @@ def ranked(found: Sequence[Finding], span_ns: int) -> list[Ranked]:
 
     Findings that are parts of one cause are together, in the place of their sum.
 
-    Losses are exclusive. Each finding, the largest first, claims at most the bound of its classes, less what others claim that have
-    one of them too: those before it what they got in the same steps, those after it what their own classes hold. And it claims at
-    most what is left of the judged time.
+    Losses are exclusive. Each finding, the largest first, claims at most the bound of its classes, less what others
+    claim that have one of them too: those before it what they got in the same steps, those after it what their own
+    classes hold. And it claims at most what is left of the judged time.
 
     `span_ns`: The judged time, ns.
     """

@@ -162,8 +162,8 @@ class RecoveredTime:
     def less_of_longest(self, ranks: Int64, steps: Sequence[int] | None, lost_ns: Floats) -> Int64:
         """The weights with kernels that take less, the longest of each rank and step first.
 
-        `ranks`: The ranks, ascending. `steps`: The steps, ascending; None if the whole run is one. `lost_ns`: What a rank's kernels
-        take less in a step, (ranks, steps).
+        `ranks`: The ranks, ascending. `steps`: The steps, ascending; None if the whole run is one. `lost_ns`: What a
+        rank's kernels take less in a step, (ranks, steps).
         """
         replay = self.replay
         nodes = np.flatnonzero((replay.kind == COMPUTE) & (self._works_ns > 0))
@@ -184,9 +184,9 @@ class RecoveredTime:
     def with_peers_work(self, ranks: Sequence[int], peers: Sequence[int]) -> Int64 | None:
         """The weights with the kernels of some ranks between two operations of a step as long as those of their peers, if shorter.
 
-        Ranks with the same operations in a step do the same between them, whatever their kernels are called and however many they
-        are. None if the ranks, or all peers, have other numbers of operations in half of the steps, or do other things between them
-        (stages of a pipeline): what a rank has more between some, it has less between others.
+        Ranks with the same operations in a step do the same between them, whatever their kernels are called and however
+        many they are. None if the ranks, or all peers, have other numbers of operations in half of the steps, or do
+        other things between them (stages of a pipeline): what a rank has more between some, it has less between others.
         """
         replay, factor = self.replay, np.ones(len(self.replay.kind))
         kernels: dict[int, tuple[Int64, Int64, Int64]] = {}
@@ -217,7 +217,8 @@ class RecoveredTime:
             left, less = np.ones(len(places)), np.zeros(2)
             for number in sorted(steps):
                 own = step == number
-                # where operations come a little earlier on one rank than on another, what one place has more the next has less
+                # where operations come a little earlier on one rank than on another, what one place has more the next
+                # has less
                 whole = max(float((totals[rank] - usual)[own].sum()), 0.0) / max(float(more[own].sum()), 1.0)
                 if whole > 0:
                     less += np.maximum(usual - totals[rank], 0)[own].sum(), usual[own].sum()
@@ -272,8 +273,8 @@ class RecoveredTime:
     def free_transfers(self, instances: Int64, weights: Int64 | None = None) -> OtherOrder:
         """The run with transfers of some instances that take no time.
 
-        Where hosts communicate, what a rank takes longer than the first one to leave an operation is no transfer: its process goes
-        on late. `weights`: The weights to use, ns; None for the recorded ones.
+        Where hosts communicate, what a rank takes longer than the first one to leave an operation is no transfer: its
+        process goes on late. `weights`: The weights to use, ns; None for the recorded ones.
         """
         replay = self.replay
         before = replay.weights if weights is None else weights
@@ -336,8 +337,8 @@ class RecoveredTime:
     ) -> OtherOrder:
         """The run with some collectives waiting for another one of their stream than the one ahead of them.
 
-        What computes after a collective that nothing but other collectives needs waits for the one ahead of that instead, which an
-        order to wait for the whole stream hides.
+        What computes after a collective that nothing but other collectives needs waits for the one ahead of that
+        instead, which an order to wait for the whole stream hides.
 
         `row`: Its row of the rank's `collectives`. `own`: The row of the one that it waits for all the same, -1 for
         none. `weights`: The weights to use, ns; None for the recorded ones.
@@ -407,7 +408,8 @@ class RecoveredTime:
     def no_host(self, name: str) -> Int64 | None:
         """The weights without what one of `HOST_CLASSES` takes of the host, and without its waits; None if that is not a change.
 
-        Of the waits of class `sync` the last of a rank's step stays where it is at the step's end: a program reads its loss.
+        Of the waits of class `sync` the last of a rank's step stays where it is at the step's end: a program reads its
+        loss.
         """
         column = HOST_CLASSES.index(name)
         weights = self.replay.weights.copy()
@@ -437,7 +439,8 @@ class RecoveredTime:
     def shorter_after(self, name: str, less_ns: Mapping[int, float]) -> Int64:
         """The weights with less time of some hosts from the end of a wait to the next launch, where that is longest.
 
-        `name`: The class of the call that waits, one of `BLOCKING`. `less_ns`: What is left out over the judged steps, by rank.
+        `name`: The class of the call that waits, one of `BLOCKING`. `less_ns`: What is left out over the judged steps,
+        by rank.
         """
         weights, column = self.replay.weights.copy(), HOST_CLASSES.index(name)
         for host, part, first, base in zip(

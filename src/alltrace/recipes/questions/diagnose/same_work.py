@@ -1,8 +1,9 @@
 """How long each rank takes for the same work as its peers, and how much work it has, in each step.
 
-Launches of one kernel with one launch configuration are the same work. What a work takes elsewhere is the lower quartile over the
-ranks of their mean durations, which more than half of the ranks may exceed. A rank's ratio in a step is the time of its works by
-what these take elsewhere: above 1 if its device is slower. What remains of its compute time without that is its own work.
+Launches of one kernel with one launch configuration are the same work. What a work takes elsewhere is the lower
+quartile over the ranks of their mean durations, which more than half of the ranks may exceed. A rank's ratio in a step
+is the time of its works by what these take elsewhere: above 1 if its device is slower. What remains of its compute time
+without that is its own work.
 """
 
 from __future__ import annotations
@@ -69,8 +70,8 @@ def same_work(all_ranks: AllRankFacts) -> SameWork:
 def breadth(all_ranks: AllRankFacts, work: SameWork, row: int) -> float:
     """The share of like kernels, by time, that take longer on a rank, where some do.
 
-    A slower device runs all matrix products, or all that moves memory, longer. If some of a family take longer and others do
-    not, their data differ: persistent kernels, for instance, have one grid for any number of tokens.
+    A slower device runs all matrix products, or all that moves memory, longer. If some of a family take longer and
+    others do not, their data differ: persistent kernels, for instance, have one grid for any number of tokens.
     """
     facts = list(all_ranks.facts.values())[row]
     usual = work.typical_ns[row]

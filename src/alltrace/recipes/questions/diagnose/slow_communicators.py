@@ -60,8 +60,8 @@ class _Rate(NamedTuple):
 def slow_communicators(all_ranks: AllRankFacts, members: Members, first: Int64) -> dict[int, SlowCommunicator]:
     """Communicators that take far longer than others alike, by number: mostly `_SLOW_RATE` times as long, or longer.
 
-    Operations alike are compared, of sizes alike: an all-to-all or a small message never reaches the bus bandwidth of a large
-    all-reduce.
+    Operations alike are compared, of sizes alike: an all-to-all or a small message never reaches the bus bandwidth of a
+    large all-reduce.
     """
     groups = {g.number: g for g in all_ranks.alignment.groups}
     alike: dict[tuple[int, int], list[int]] = {}
@@ -89,8 +89,8 @@ def slow_communicators(all_ranks: AllRankFacts, members: Members, first: Int64) 
 def possible_excess(all_ranks: AllRankFacts, members: Members, first: Int64) -> Floats:
     """The share of each member's transfer that a slow link would be to blame for if its size, which is unknown, is not.
 
-    0 where sizes are known, or where the same operations of communicators alike show how long they take. Communicators that are
-    inferred may be several: their operations are compared with each other.
+    0 where sizes are known, or where the same operations of communicators alike show how long they take. Communicators
+    that are inferred may be several: their operations are compared with each other.
     """
     groups = {g.number: g for g in all_ranks.alignment.groups}
     unsized = first[(members.size[first] <= 0) & members.certain[first] & (members.transfer[first] > 0)]
@@ -195,8 +195,8 @@ def _as_large(one: _Rate, other: _Rate) -> bool:
 def _longer(members: Members, first: Int64, ranks: Mapping[int, tuple[int, ...]]) -> dict[int, float]:
     """How many times as long as in others communicators take for the same operations, of as many bytes, and as many of them.
 
-    So this compares messages that are too small for a bandwidth, or without a size in the reports. Of these, communicators of
-    the same ranks show nothing: they have the same links, so what takes longer moves more.
+    So this compares messages that are too small for a bandwidth, or without a size in the reports. Of these,
+    communicators of the same ranks show nothing: they have the same links, so what takes longer moves more.
     """
     rows = first[
         np.isin(members.communicator[first], list(ranks)) & members.certain[first] & (members.transfer[first] > 0)

@@ -1,7 +1,8 @@
 """Devices with single launches that stall.
 
-A launch stalls if it takes far longer than the longest launches of the same work usually take, on any rank, and the rest of its
-step does not. Stalls that a few ranks have are those of their devices; stalls of all ranks are none, for their work then varies.
+A launch stalls if it takes far longer than the longest launches of the same work usually take, on any rank, and the
+rest of its step does not. Stalls that a few ranks have are those of their devices; stalls of all ranks are none, for
+their work then varies.
 """
 
 from __future__ import annotations

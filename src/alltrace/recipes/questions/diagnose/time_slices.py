@@ -1,8 +1,9 @@
 """Launches that another process interrupted: processes that share a device get slices of its time in turn.
 
-A kernel that is interrupted takes its usual time and the slice of the other process, whatever kernel it is. So launches of several
-different kernels exceed what the same launch usually takes by the same time. Slower clocks are different: they stretch every kernel
-in proportion. Shapes that differ under one launch configuration are different, too: each kernel then has its own excess.
+A kernel that is interrupted takes its usual time and the slice of the other process, whatever kernel it is. So launches
+of several different kernels exceed what the same launch usually takes by the same time. Slower clocks are different:
+they stretch every kernel in proportion. Shapes that differ under one launch configuration are different, too: each
+kernel then has its own excess.
 """
 
 from __future__ import annotations
@@ -73,8 +74,8 @@ class Launches:
 def time_slices(starts: Int64, ends: Int64, launches: Launches, names: Int64, sums_ns: Int64) -> TimeSlices | None:
     """What another process took from a rank's kernels; None if nothing shows that one did.
 
-    Slices come as time passes. So works that are longer than a slice, which may be interrupted in every launch, and works with too
-    few launches or with several shapes lose the same share of their time in a step as the others do.
+    Slices come as time passes. So works that are longer than a slice, which may be interrupted in every launch, and
+    works with too few launches or with several shapes lose the same share of their time in a step as the others do.
 
     `starts`: When all kernels of the rank began, ns, those that communicate too.
     """

@@ -51,9 +51,9 @@ def find(all_ranks: AllRankFacts, others: Sequence[Ranked]) -> list[Finding]:
     largest = max(totals, key=lambda name: totals[name])
     spent = totals[largest] / float(np.nansum(all_ranks.times))
     advice = (
-        f"Devices compute for {100 * share:.0f} % of the time only, and no finding explains the rest; for {100 * spent:.0f} % "
-        f"of it {_DOES.get(largest, f'they wait for the host ({largest})')}. Check the timeline; capture calls, ranges and OS "
-        "calls."
+        f"Devices compute for {100 * share:.0f} % of the time only, and no finding explains the rest; for"
+        f" {100 * spent:.0f} % of it {_DOES.get(largest, f'they wait for the host ({largest})')}. Check the timeline;"
+        " capture calls, ranges and OS calls."
     )
     evidence = {"compute_share": round(share, 4), "stalled_ns_per_step": round(rest / max(len(all_ranks.steps), 1))}
     loss = Loss(0, "ceiling", (largest,), 0, 0, "it is unknown how much of this time the job could save")
@@ -75,7 +75,10 @@ def unjudged(all_ranks: AllRankFacts, others: Sequence[Ranked]) -> list[Finding]
     ):
         return []
     loss = all_ranks.loss(("communication",), lost, None, waited_ns)
-    advice = f"Record which ranks communicate, which tells for whom devices wait: {why_unsized(all_ranks.alignment.run.manifest)[1]}."
+    advice = (
+        "Record which ranks communicate, which tells for whom devices wait:"
+        f" {why_unsized(all_ranks.alignment.run.manifest)[1]}."
+    )
     evidence: dict[str, float] = {"stalled_ns_per_step": round(waited_ns / max(len(all_ranks.steps), 1))}
     ranks = tuple(all_ranks.ranks.tolist())
     return [Finding("unexplained", loss, ranks, "communication", advice, evidence, 0.3)]
