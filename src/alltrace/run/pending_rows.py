@@ -1,7 +1,7 @@
 """Rows that wait in memory to be sorted: held batches, copied into one as they arrive.
 
 A batch of a reader can keep much more memory alive than its rows need, and many small arrays would have to be copied
-together before a sort anyway.
+together before a sort anyway. A first batch waits as it came: most tables of small ranks are one batch.
 """
 
 from __future__ import annotations
@@ -35,9 +35,20 @@ class Rows:
         self._expected_bytes = expected_bytes
         self._capacity = 0
         self._columns: list[_Column] = []
+        self._only: pa.RecordBatch | None = None  # the batch that came, if it is the only one so far
 
     def append(self, batch: pa.RecordBatch) -> None:
         """Add the rows of a held batch."""
+        if not self.count:
+            self._only, self.count, self.nbytes = batch, batch.num_rows, batch.nbytes
+            return
+        first, self._only = self._only, None
+        if first is not None:
+            self.count = self.nbytes = 0
+            self._copy(first)
+        self._copy(batch)
+
+    def _copy(self, batch: pa.RecordBatch) -> None:
         total = self.count + batch.num_rows
         if not self.count:
             self._columns = [_Column(field.type) for field in self._held.plain]
@@ -54,14 +65,19 @@ class Rows:
 
     def look(self, names: Sequence[str]) -> pa.RecordBatch:
         """Some columns of all rows, at least one, held; they stay here, and the batch must be released before more arrive."""
+        if self._only is not None:
+            return self._only.select(list(names))
         columns = [self._columns[self._held.schema.get_field_index(n)] for n in names]
         return pa.RecordBatch.from_arrays([c.array(self.count) for c in columns], names=list(names))
 
     def take(self, permutation: NDArray[np.intp] | None = None) -> pa.RecordBatch:
         """All rows, at least one, as one held batch, in the order of `permutation`; afterwards there are none."""
         columns, self._columns = self._columns, []
+        only, self._only = self._only, None
         count = self.count
         self.count = self.nbytes = 0
+        if only is not None:
+            return only if permutation is None else only.take(pa.array(permutation))
         arrays = [c.array(count) if permutation is None else c.taken(permutation) for c in columns]
         return pa.RecordBatch.from_arrays(arrays, names=self._held.schema.names)
 

@@ -69,7 +69,7 @@ def import_ranks(task: RankTask, advance: Callable[[int], None]) -> list[RankRec
         pieces: dict[int, list[Piece]] = defaultdict(list)
         for index in task.reports:
             mine = {r.rank for r in task.ranks if any(s.report == index for s in r.sources)}
-            for rank, piece in _read_report(index, mine, task, staging / str(index), advance):
+            for rank, piece in _read_report(index, mine, task, staging, advance):
                 pieces[rank].append(piece)
         return [_commit(run, task, plan, pieces[plan.rank], staging) for plan in task.ranks]
     finally:
@@ -108,9 +108,9 @@ def _split(
     pieces = {}
     for n, (rank, _) in enumerate(owners):
         if rank in mine:
-            place = folder / f"rank={rank}"
+            place = folder / f"{report}-{rank}"
             place.mkdir(parents=True)
-            pieces[n] = Piece(place)
+            pieces[n] = Piece(place, report=report)
     budget = _BUDGET_BYTES // max(1, min(4, len(pieces)))
     rows = _batches(reader, task, kinds)
     large = task.rows.get(report, _ROWS_WORTH_A_THREAD) >= _ROWS_WORTH_A_THREAD
@@ -223,7 +223,7 @@ def _commit(run: Path, task: RankTask, plan: RankPlan, pieces: Sequence[Piece], 
     if len(pieces) > 1:
         from alltrace.run.report_merge import join_pieces
 
-        by_report = {int(p.folder.parent.name): p for p in pieces}
+        by_report = {p.report: p for p in pieces}
         begin = last_attempt([by_report[i] for i in order])
         if begin:
             text = "reports of earlier attempts of the process, which was started again and has its last attempt here"
@@ -248,11 +248,11 @@ def _commit(run: Path, task: RankTask, plan: RankPlan, pieces: Sequence[Piece], 
     mark_collective_copies(piece, staging / f"marked-{plan.rank}")
     keep_unknown_kernels(piece)
     missing = _missing(task, piece)
-    row_warnings = {p.folder.parent.name: p.row_warnings for p in pieces if p.row_warnings}
+    row_warnings = {str(p.report): p.row_warnings for p in pieces if p.row_warnings}
     of_import += missing.warnings
     if of_import:
         row_warnings[str(order[0])] = (*row_warnings.get(str(order[0]), ()), *of_import)
-    warnings = {p.folder.parent.name: p.warnings for p in pieces if p.warnings}
+    warnings = {str(p.report): p.warnings for p in pieces if p.warnings}
     rank = RankRecord(
         rank=plan.rank,
         local_rank=plan.local_rank,
