@@ -75,7 +75,7 @@ class _Stages:
 
 
 class _Bar(Watcher):
-    """A bar that appears once there is something to import."""
+    """A bar that appears as soon as it is known how many reports there are."""
 
     def __init__(self) -> None:
         self._progress: Any = None
@@ -83,13 +83,10 @@ class _Bar(Watcher):
         self._ranks = 0
         self._done = 0
 
-    def planned(self, ranks: int, rows: int) -> None:
-        if ranks == 0:
-            return
+    def found(self, reports: int) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-        self._ranks = ranks
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -100,7 +97,16 @@ class _Bar(Watcher):
             transient=True,
         )
         self._progress.start()
-        self._task = self._progress.add_task(self._text(), total=max(rows, 1), rate="")
+        self._task = self._progress.add_task("opening reports", total=reports, rate="")
+
+    def opened(self, reports: int) -> None:
+        if self._progress is not None:
+            self._progress.advance(self._task, reports)
+
+    def planned(self, ranks: int, rows: int) -> None:
+        self._ranks = ranks
+        if self._progress is not None:
+            self._progress.reset(self._task, total=max(rows, 1), description=self._text())
 
     def advance(self, rows: int) -> None:
         if self._progress is not None:

@@ -9,6 +9,9 @@ class Watcher:
     def found(self, reports: int) -> None:
         """The number of reports to open."""
 
+    def opened(self, reports: int) -> None:
+        """The number of further reports that are open."""
+
     def planned(self, ranks: int, rows: int) -> None:
         """The number of ranks to read, and about how many rows they have."""
 

@@ -166,7 +166,7 @@ def import_reports(
         watcher.found(len(reports))
         scratch = opened.enter_context(_scratch(reports, output))
         readers = opened.enter_context(closing_readers())
-        probes = _with_ages(_probe_all(reports, wanted, jobs, known or {}, scratch, parts, readers), outdated(reports))
+        probes = _with_ages(_probe_all(reports, wanted, jobs, known or {}, scratch, parts, readers, watcher), outdated(reports))
         _check_readable(probes, strict)
 
         def plan_of(probes: Sequence[_Probe]) -> _Planned:
@@ -221,7 +221,7 @@ def import_part(
         try:
             stamps = [file_stamps(p) for p in reports]
             readers = opened.enter_context(closing_readers())
-            probes = _with_ages(_probe_all(reports, wanted, jobs, {}, scratch, {}, readers), outdated(reports))
+            probes = _with_ages(_probe_all(reports, wanted, jobs, {}, scratch, {}, readers, watcher), outdated(reports))
             _check_readable(probes, strict=True)
             taken, plan = planned(reports, probes, rank_from)
             probes, stamps = [probes[n] for n in taken], [stamps[n] for n in taken]
@@ -366,6 +366,7 @@ def _probe_all(
     scratch: str,
     parts: Mapping[str, Part],
     readers: Readers,
+    watcher: Watcher,
 ) -> list[_Probe]:
     """What a first look at each report finds, or found when it was imported as a part; adds the `readers` that stay open."""
     known_parts = [part_of(path, parts) for path in reports]
@@ -379,6 +380,7 @@ def _probe_all(
     items = [_Look(str(p := reports[n]), wanted, known.get(str(p)), folders[n], len(reports), p in stay) for n in new]
     for outcome in run_tasks(_probe, items, jobs=many, hosts=[host_path(look.path).host for look in items]):
         probe = outcome.get()
+        watcher.opened(1)
         if probe.reader is not None:
             readers[probe.record.path] = probe.reader
         probes[new[outcome.index]] = probe._replace(reader=None)

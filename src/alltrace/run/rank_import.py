@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from alltrace.readers.base import ReportProcess, ReportReader, ReportWarning
 from alltrace.readers.registry import open_report
+from alltrace.readers.spool import SpooledReader
 from alltrace.run.checksums import write_rank_record
 from alltrace.run.collective_copies import mark_collective_copies
 from alltrace.run.host_paths import host_path, naming_host
@@ -112,6 +113,9 @@ def _split(
             place.mkdir(parents=True)
             pieces[n] = Piece(place, report=report)
     budget = _BUDGET_BYTES // max(1, min(4, len(pieces)))
+    passes = 1
+    if isinstance(reader, SpooledReader):  # its rows are read once before they come
+        reader.advance, passes = lambda rows: advance(rows - rows // 2), 2
     rows = _batches(reader, task, kinds)
     large = task.rows.get(report, _ROWS_WORTH_A_THREAD) >= _ROWS_WORTH_A_THREAD
     with one_thread() as encoder, closing(prefetched(rows, _AHEAD) if large else rows) as batches:
@@ -121,7 +125,7 @@ def _split(
                     for n, part in router.split(batch):
                         if n in pieces:  # the others are there already
                             sinks.append(name, n, part)
-                    advance(batch.num_rows)
+                    advance(batch.num_rows // passes)
     dictionaries = reader.dictionaries()
     warnings = reader.warnings()
     for n, piece in pieces.items():

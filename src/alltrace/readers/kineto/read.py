@@ -3,7 +3,7 @@
 import heapq
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from functools import cached_property
 from pathlib import Path
@@ -178,8 +178,10 @@ class _Process:
 class Parsed(Pass):
     """A trace with its rows read, table by table."""
 
-    def __init__(self, path: Path, facts: Facts, processes: Sequence[Process]) -> None:
-        super().__init__()
+    def __init__(
+        self, path: Path, facts: Facts, processes: Sequence[Process], advance: Callable[[int], None]
+    ) -> None:
+        super().__init__(advance)
         with self._filled():
             with closing(Text(path)) as text:
                 scanner = Scanner(text)
@@ -275,7 +277,7 @@ class KinetoReader(SpooledReader):
         return report_of(self._path, facts)
 
     def _read(self) -> Parsed:
-        return Parsed(self._path, self._facts, processes_of(self._path, self._facts))
+        return Parsed(self._path, self._facts, processes_of(self._path, self._facts), self.advance)
 
 
 def open_report(path: Path, known: Sequence[ReportProcess] = ()) -> KinetoReader:
