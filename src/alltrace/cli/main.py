@@ -63,7 +63,7 @@ def _interrupted() -> int:
 
 
 def _failed(error: Exception) -> int:
-    """Report any other error: a limit of the machine, or a defect of alltrace, which must not look like a breached gate (1)."""
+    """Report any other error: a limit of the machine, or a defect of alltrace, unlike a breached gate (1)."""
     limit = _limit_met(error)
     if limit is not None:
         print(f"alltrace: {limit}", file=sys.stderr)  # noqa: T201
