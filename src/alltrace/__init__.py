@@ -27,7 +27,8 @@ __all__ = [
 ]  # fmt: skip
 
 
-def open(*inputs: str | PathLike[str], cache_dir: str | PathLike[str] | None = None) -> OpenRun:  # noqa: A001  the library's one verb
+# the library's one verb
+def open(*inputs: str | PathLike[str], cache_dir: str | PathLike[str] | None = None) -> OpenRun:  # noqa: A001
     """Open a run directory; or reports, which are imported into the cache first (see `alltrace.api.open_run`)."""
     from alltrace.api import open_run
 

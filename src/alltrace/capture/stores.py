@@ -184,7 +184,8 @@ class HttpStore:
 
     def _ask(self, name: str, method: str, data: Any = None, headers: dict[str, str] | None = None) -> Any:
         url = self.label(name) + (f"?{self._query}" if self._query else "")
-        request = urllib.request.Request(url, data, {**self._headers, **(headers or {})}, method=method)  # noqa: S310  http or https
+        # http or https
+        request = urllib.request.Request(url, data, {**self._headers, **(headers or {})}, method=method)  # noqa: S310
         return _OPENER.open(request, timeout=_LIMIT_S)
 
 

@@ -8,7 +8,8 @@ from alltrace.hang.evidence import Behind, Death, Evidence, Watchdog, Xid
 from alltrace.readers.flight_recorder.read import Entry
 
 WORTH_A_LOOK = re.compile(
-    rb"rror|xit|ignal|ank|NCCL|Xid|ask|Traceback|Watchdog|watchdog|illed|oom|ailure|hared|CANCELLED|COMPLETED|TIMEOUT|host|local_rank"
+    rb"rror|xit|ignal|ank|NCCL|Xid|ask|Traceback|Watchdog|watchdog|illed|oom|ailure|hared|CANCELLED|"
+    rb"COMPLETED|TIMEOUT|host|local_rank"
     rb"|data size|runcate|operation|process|^  File|WORLD_SIZE|orld"
 )
 _PREFIX = re.compile(

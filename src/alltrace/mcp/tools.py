@@ -147,7 +147,8 @@ class Tools:
         if not encodable(path):
             raise UsageError(f"{printable(path)} has a NUL or halves of characters; expected a path")
         full = (self._roots[0] / path).resolve()
-        matching = (Path(match).resolve() for match in glob.iglob(str(full), recursive=True))  # noqa: PTH207  absolute patterns
+        # absolute patterns
+        matching = (Path(match).resolve() for match in glob.iglob(str(full), recursive=True))  # noqa: PTH207
         if not all(any(place.is_relative_to(root) for root in self._roots) for place in chain([full], matching)):
             folders = ", ".join(map(str, self._roots))
             raise UsageError(f"{printable(path)} is outside the folders that this server reads: {printable(folders)}")

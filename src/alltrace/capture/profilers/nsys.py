@@ -49,7 +49,8 @@ class NsysOptions(NamedTuple):
         """`steps_by`, as it is on this node."""
         if self.steps_by != "auto":
             return self.steps_by
-        return "cuda" if os.path.exists("/proc/driver/nvidia/version") else "nvtx"  # noqa: PTH110  pathlib would be a further import
+        # pathlib would be a further import
+        return "cuda" if os.path.exists("/proc/driver/nvidia/version") else "nvtx"  # noqa: PTH110
 
     @property
     def range_began_by(self) -> str | None:
