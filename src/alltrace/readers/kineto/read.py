@@ -69,6 +69,7 @@ class Counters:
     def batch(self) -> Any:
         """The rows of `kernel_counters`; None if the trace has no such event."""
         if not self._kernels:
+            self._launches.clear()
             return None
         kernels = _sorted(_FIELDS, self._kernels)
         count = len(kernels["ts"])
