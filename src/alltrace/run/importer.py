@@ -166,7 +166,7 @@ def import_reports(
         watcher.found(len(reports))
         scratch = opened.enter_context(_scratch(reports, output))
         readers = opened.enter_context(closing_readers())
-        probes = _with_ages(_probe_all(reports, wanted, jobs, known or {}, scratch, parts, readers, watcher), outdated(reports))
+        probes = _probe_all(reports, wanted, jobs, known or {}, scratch, parts, readers, watcher)
         _check_readable(probes, strict)
 
         def plan_of(probes: Sequence[_Probe]) -> _Planned:
@@ -203,9 +203,8 @@ def import_part(
     """Commit the ranks of some reports of a job to the run directory `output`, while others do so with other reports.
 
     `import_reports` finishes the run. It reads a report again only if those of other parts show that it belongs to
-    another rank. `inputs`: all reports of one rank, or of several. `tables`: as later passed to `import_reports`.
-    `rules`: as later passed to `import_reports`. `fetch`: brings what is at URLs onto this machine. `rank_from`: as
-    later passed to `import_reports`. Raises `InputError`: a report cannot be read, or `output` cannot be written.
+    another rank. `inputs`: all reports of one rank, or of several; the others are as later passed to `import_reports`.
+    Raises `InputError`: a report cannot be read, or `output` cannot be written.
     """
     watcher = watcher or Watcher()
     rules = rules or built_in_rules()
@@ -221,7 +220,7 @@ def import_part(
         try:
             stamps = [file_stamps(p) for p in reports]
             readers = opened.enter_context(closing_readers())
-            probes = _with_ages(_probe_all(reports, wanted, jobs, {}, scratch, {}, readers, watcher), outdated(reports))
+            probes = _probe_all(reports, wanted, jobs, {}, scratch, {}, readers, watcher)
             _check_readable(probes, strict=True)
             taken, plan = planned(reports, probes, rank_from)
             probes, stamps = [probes[n] for n in taken], [stamps[n] for n in taken]
@@ -384,7 +383,7 @@ def _probe_all(
         if probe.reader is not None:
             readers[probe.record.path] = probe.reader
         probes[new[outcome.index]] = probe._replace(reader=None)
-    return [p for p in probes if p is not None]
+    return _with_ages([p for p in probes if p is not None], outdated(reports))
 
 
 def _processes_for_looks(reports: Sequence[Path], jobs: int | None) -> int | None:

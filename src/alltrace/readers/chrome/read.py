@@ -15,8 +15,8 @@ from alltrace.readers.kineto.events import Block, Scanner
 from alltrace.readers.kineto.fields import EVENT, Fields
 from alltrace.readers.kineto.names import Names
 from alltrace.readers.kineto.tables import Picked, masked, narrow, whole
-from alltrace.readers.kineto.text import Text
 from alltrace.readers.spool import Pass, SpooledReader, strict
+from alltrace.readers.text import Text
 from alltrace.trace.arrays import Int64
 from alltrace.trace.errors import InputError
 from alltrace.trace.names import name_id

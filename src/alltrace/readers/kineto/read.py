@@ -31,8 +31,8 @@ from alltrace.readers.kineto.identity import (
 )
 from alltrace.readers.kineto.names import Names
 from alltrace.readers.kineto.tables import Tables, whole
-from alltrace.readers.kineto.text import Text
 from alltrace.readers.spool import Pass, Spool, SpooledReader, record_batch
+from alltrace.readers.text import Text
 from alltrace.trace.errors import InputError, printable
 
 # The one pass over a trace: every event into its table, on disk.
@@ -179,9 +179,7 @@ class _Process:
 class Parsed(Pass):
     """A trace with its rows read, table by table."""
 
-    def __init__(
-        self, path: Path, facts: Facts, processes: Sequence[Process], advance: Callable[[int], None]
-    ) -> None:
+    def __init__(self, path: Path, facts: Facts, processes: Sequence[Process], advance: Callable[[int], None]) -> None:
         super().__init__(advance)
         with self._filled():
             with closing(Text(path)) as text:
