@@ -13,6 +13,7 @@ from alltrace.readers.text import Text
 from alltrace.trace.arrays import Int64
 from alltrace.trace.errors import InputError
 
+_BLOCK = 4 << 20
 _LONGEST_LINE = 64 << 20
 
 
@@ -51,7 +52,7 @@ def _blocks(path: Path) -> Iterator[bytes]:
     """Blocks of whole lines; a last line without an end gets one."""
     left = b""
     with closing(Text(path)) as text:
-        while block := text.read():
+        while block := text.read(_BLOCK):
             left += block
             end = left.rfind(b"\n") + 1
             if end:
