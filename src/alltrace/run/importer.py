@@ -79,6 +79,7 @@ _BYTES_WORTH_A_PROCESS = 2 << 30
 
 _ROWS = "reports"
 """Of a signature: the reports' rows in the manifest, which have no part in what the rank holds."""
+_OTHER_NAME = "give another name with -o"
 _NOT_ALLOWED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.ENAMETOOLONG, errno.EINVAL)
 
 
@@ -171,9 +172,8 @@ def import_reports(
 
         def plan_of(probes: Sequence[_Probe]) -> _Planned:
             taken, plan = planned(reports, probes, rank_from)
-            facts = _facts(
-                plan, [probes[n] for n in taken], None if tables is None else wanted, rules, labels or Labels()
-            )
+            only = None if tables is None else wanted
+            facts = _facts(plan, [probes[n] for n in taken], only, rules, labels or Labels())
             return _Planned(probes, taken, plan, facts)
 
         work = plan_of(probes)
@@ -235,10 +235,8 @@ def import_part(
                 ]
                 for probe, seen in zip(probes, stamps, strict=True):
                     if probe.report is not None:
-                        write_part(
-                            output,
-                            Part(Content(seen, probe.record.content_hash), probe.record, probe.report, probe.rows),
-                        )
+                        content = Content(seen, probe.record.content_hash)
+                        write_part(output, Part(content, probe.record, probe.report, probe.rows))
                 return ranks
         except OSError as error:
             raise _write_error(output, error) from error
@@ -470,17 +468,12 @@ def _check_readable(probes: Sequence[_Probe], strict: bool) -> None:
         return
     first = broken[0].error or ""
     if len(broken) == len(probes):
-        raise _as_input_error(
-            broken[0], f" ({len(broken)} reports, none of which can be read)" if len(broken) > 1 else ""
-        )
+        error = InputError(broken[0].path, found="")
+        more = f" ({len(broken)} reports, none of which can be read)" if len(broken) > 1 else ""
+        error.args = (first + more,)
+        raise error
     if strict:
         raise StrictError(first)
-
-
-def _as_input_error(record: ReportRecord, more: str) -> AlltraceError:
-    error = InputError(record.path, found="")
-    error.args = ((record.error or "") + more,)
-    return error
 
 
 def _facts(
@@ -513,23 +506,15 @@ def _facts(
 def _prepare(output: Path) -> None:
     """Make `output`, or see that it is a run (or empty)."""
     if output.exists() and not output.is_dir():
-        raise InputError(output, found="a file", expected="a folder for the run", advice="give another name with -o")
+        raise InputError(output, found="a file", expected="a folder for the run", advice=_OTHER_NAME)
     try:
         str(output.resolve()).encode()
     except UnicodeEncodeError:
-        raise InputError(
-            output,
-            found="its name has bytes that are not UTF-8",
-            expected="a name of text",
-            advice="give another name with -o",
-        ) from None
+        found, expected = "its name has bytes that are not UTF-8", "a name of text"
+        raise InputError(output, found=found, expected=expected, advice=_OTHER_NAME) from None
     if output.is_dir() and not _is_ours(output):
-        raise InputError(
-            output,
-            found="a folder with other files in it",
-            expected="an empty or new folder, or a run directory",
-            advice="give another name with -o",
-        )
+        found, expected = "a folder with other files in it", "an empty or new folder, or a run directory"
+        raise InputError(output, found=found, expected=expected, advice=_OTHER_NAME)
     (output / RANKS).mkdir(parents=True, exist_ok=True)
 
 
