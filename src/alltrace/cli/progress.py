@@ -75,7 +75,7 @@ class _Stages:
 
 
 class _Bar(Watcher):
-    """A bar that appears as soon as it is known how many reports there are."""
+    """A bar that appears as soon as an import begins."""
 
     def __init__(self) -> None:
         self._progress: Any = None
@@ -83,7 +83,7 @@ class _Bar(Watcher):
         self._ranks = 0
         self._done = 0
 
-    def found(self, reports: int) -> None:
+    def looking(self) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -97,7 +97,11 @@ class _Bar(Watcher):
             transient=True,
         )
         self._progress.start()
-        self._task = self._progress.add_task("opening reports", total=reports, rate="")
+        self._task = self._progress.add_task("looking for reports", total=None, rate="")
+
+    def found(self, reports: int) -> None:
+        if self._progress is not None:
+            self._progress.reset(self._task, total=reports, description="opening reports")
 
     def opened(self, reports: int) -> None:
         if self._progress is not None:

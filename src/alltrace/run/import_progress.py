@@ -6,6 +6,9 @@ from __future__ import annotations
 class Watcher:
     """Progress of an import; the base class does nothing."""
 
+    def looking(self) -> None:
+        """The reports are looked for."""
+
     def found(self, reports: int) -> None:
         """The number of reports to open."""
 

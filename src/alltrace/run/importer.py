@@ -158,6 +158,7 @@ def import_reports(
     parts = read_parts(output)
     wanted = tuple(t for t in EVENT_TABLES if tables is None or t in tables)
     with ExitStack() as opened:
+        watcher.looking()
         seen = opened.enter_context(shared_place(output))
         reports = find_reports(inputs, fetch) if inputs else _parts_of(output, parts)
         if remote():  # workers may be started in another folder
@@ -208,6 +209,7 @@ def import_part(
     """
     watcher = watcher or Watcher()
     rules = rules or built_in_rules()
+    watcher.looking()
     paths = find_reports(inputs, fetch)
     if (other := next((path for path in paths if host_path(str(path)).host is not None), None)) is not None:
         raise UsageError(
