@@ -14,12 +14,21 @@ from numpy.typing import NDArray
 from alltrace.align.step_names import iteration_of
 from alltrace.recipes.questions.diagnose.calls import Calls, is_pageable
 from alltrace.recipes.questions.diagnose.finding import PARTS
-from alltrace.recipes.questions.diagnose.gaps import CLASSES, HOST_CLASSES, HostSets, activity, classify, regions_of
+from alltrace.recipes.questions.diagnose.gaps import (
+    CLASSES,
+    HOST_CLASSES,
+    Activity,
+    HostSets,
+    activity,
+    classify,
+    regions_of,
+)
 from alltrace.recipes.questions.diagnose.host_sets import host_sets
 from alltrace.recipes.questions.diagnose.kernel_rows import Int32, KernelRows
 from alltrace.recipes.questions.diagnose.kernel_work import PIECES, KernelWork, kernel_work
 from alltrace.recipes.questions.diagnose.operator_rates import SlowOperator, slow_operators
 from alltrace.recipes.questions.diagnose.potential import Potential, potentials
+from alltrace.replay.work import FULL_QUEUE
 from alltrace.run.clock import ClockMap
 from alltrace.run.rank import Rank
 from alltrace.trace.arrays import Int64, blocks, coded, integers, is_one_of, is_true
@@ -81,7 +90,7 @@ class RankFacts:
     )
     loader_ns: int  # what others took to prepare the batches of a step, while the host waited for them; 0 if unknown
     paused_behind_ns: int  # the part of that in pauses that begin as a wait of class `sync` ends
-    launch_ns: int  # median time from one launch of a compute kernel to the next
+    launch_ns: int  # median time from one launch of a compute kernel to the next, 0 for those into a full queue
     kernels: int  # compute kernels in the judged steps
     kernel_total_ns: int  # their summed durations
     graphs: int  # graphs traced as a whole
@@ -180,7 +189,7 @@ def gather(rank: Rank, steps: Any) -> tuple[RankFacts, HostSets] | None:
         host_ns=np.stack(taken, axis=1),
         loader_ns=_loader_ns(rows, host.batches),
         paused_behind_ns=paused_behind,
-        launch_ns=_middle_of_steps(work.launch_start),
+        launch_ns=_launch_ns(work),
         kernels=int((counted >= 0).sum()),
         kernel_total_ns=int(work_done.total_ns.sum()),
         graphs=graphs.num_rows,
@@ -290,13 +299,18 @@ def _pieces(kernels: KernelRows, counted: Int32) -> Int32:
     return found
 
 
-def _middle_of_steps(moments: Int64) -> int:
-    if len(moments) < 2:
+def _launch_ns(work: Activity) -> int:
+    """The median time from one launch to the next; 0 for launches into a full queue, for which the device sets the pace."""
+    if len(work.launch_start) < 2:
         return 0
-    steps = np.diff(moments if (moments[1:] >= moments[:-1]).all() else np.sort(moments))
-    middle = sorted({(len(steps) - 1) // 2, len(steps) // 2})
-    steps.partition(middle)
-    return int(np.mean(steps[middle]))
+    moments = (
+        work.launch_start if (work.launch_start[1:] >= work.launch_start[:-1]).all() else np.sort(work.launch_start)
+    )
+    between = np.diff(moments)
+    between[FULL_QUEUE:][moments[FULL_QUEUE:-1] < work.starts[: -FULL_QUEUE - 1]] = 0
+    middle = sorted({(len(between) - 1) // 2, len(between) // 2})
+    between.partition(middle)
+    return int(np.mean(between[middle]))
 
 
 def _sums(at: NDArray[np.intp], values: Int64, count: int) -> Int64:
