@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import random
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from tests.recipes.questions.diagnose.test_compute import run_of
 
 from alltrace.recipes.analysis.change_in_time import later_part, throttled, to_fastest
+from alltrace.recipes.questions.diagnose.gaps import CLASSES
+from alltrace.recipes.questions.diagnose.regression import find
 
 
 def values(slow, *, ranks=4, steps=12, factor=1.3, noise=0.01, seed=1):
@@ -160,6 +163,26 @@ def test_all_ranks_that_become_slower(tmp_path):
     assert (first["kind"], first["ranks"]) == ("regression", [0, 1, 2, 3])
     assert (first["evidence"]["since_step"], first["evidence"]["slowdown"]) == (8, pytest.approx(1.2, abs=0.02))
     assert first["lost_share"] == pytest.approx(0.21 * 6 / (14 * 1.1 + 6 * 0.21), abs=0.01)
+
+
+def test_kernels_become_longer_soon_after_a_start_up_that_keeps_the_host():
+    times = np.zeros((4, 10, len(CLASSES)))
+    times[:, :, CLASSES.index("compute")] = [34.0, 30.0, *[50.0] * 8]
+    times[:, 0, CLASSES.index("host-pause")] = 18.0
+    work = SimpleNamespace(sums_ns=np.ones((10, 1)), names=np.ones(1, int))
+    job = SimpleNamespace(
+        whole_run=False,
+        steps=np.arange(10),
+        ranks=np.arange(4),
+        times=times,
+        of=lambda name: times[:, :, CLASSES.index(name)],
+        facts={r: SimpleNamespace(steps=np.arange(10), work=work) for r in range(4)},
+        name_of_most=lambda _sums: "gemm",
+        loss=lambda _classes, lost, *_, **__: lost,
+    )
+    (found,) = find(job)
+    assert (found.kind, found.evidence["since_step"]) == ("regression", 2)
+    assert (found.loss == [0.0, 0.0, *[20.0] * 8]).all()
 
 
 def test_steps_that_differ_by_their_data_are_none_of_these(tmp_path):

@@ -264,12 +264,12 @@ class AllRankFacts:
             return np.zeros(len(self.steps))
         common: Floats = np.where(np.isnan(self.times[:, :, 0]), np.inf, lost).min(axis=0)
         most = lost.max(axis=0)
-        losing = (lost >= CULPRIT_SHARE * most) & (most > 0)
+        losing = lost >= CULPRIT_SHARE * most
         if self.clocks_unknown or self.alignment.run.manifest.missing_ranks:
             return common
         begins, ends = (moments.astype(np.int64) for moments in self._reached)
         for chosen in np.unique(losing, axis=1).T:
-            if chosen.any() and not chosen.all():
+            if not chosen.all():
                 waits = [merge(f.waits[:, 0].copy(), f.waits[:, 1].copy()) for f in self.facts.values()]
                 own = union([w for w, mine in zip(waits, chosen.tolist(), strict=True) if mine])
                 others = reduce(intersection, [w for w, mine in zip(waits, chosen.tolist(), strict=True) if not mine])

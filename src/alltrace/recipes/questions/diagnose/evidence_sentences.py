@@ -72,6 +72,15 @@ _PHRASES: tuple[tuple[tuple[str, ...], str], ...] = (
     (("mean_kernel_ns", "launch_ns"), "a kernel takes {mean_kernel_ns}, the next launch comes after {launch_ns}"),
     (("mean_kernel_ns",), "a kernel takes {mean_kernel_ns}"),
     (("launch_ns",), "the next launch comes after {launch_ns}"),
+    (
+        ("staged_bytes_per_step", "staged_copies_per_step"),
+        "MPI moves {staged_bytes_per_step} through host memory per step and rank, in {staged_copies_per_step} copies",
+    ),
+    (("staged_bytes_per_step",), "MPI moves {staged_bytes_per_step} through host memory per step and rank"),
+    (
+        ("staged_copies_per_step",),
+        "copies that MPI makes through host memory per step and rank: {staged_copies_per_step}",
+    ),
     (("bytes_per_step",), "{bytes_per_step} per step and rank"),
     (("gb_per_s", "peers_gb_per_s"), "{gb_per_s}, peers {peers_gb_per_s}"),
     (("gb_per_s", "link_gb_per_s", "link_share"), "{gb_per_s}, which is {link_share} of the link's {link_gb_per_s}"),
@@ -146,6 +155,6 @@ def _shown(name: str, value: float) -> str:
         return amount(float(value), "GB/s", 3)
     if name in _SHARES or name.endswith("_share"):
         return f"{100 * value:.1f} %" if value < 0.1 else f"{100 * value:.0f} %"
-    if name == "bytes_per_step":
+    if name.endswith("bytes_per_step"):
         return amount(round(value), "bytes", 3)
     return f"{value:,.0f}" if value == int(value) or value >= 1000 else f"{value:.3g}"

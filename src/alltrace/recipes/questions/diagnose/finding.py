@@ -56,6 +56,8 @@ EVIDENCE = {
     "link_gb_per_s": "the most that the link between host and device carries in one direction, by data sheet",
     "link_share": "share of that which the copies reach, 0 to 1",
     "bytes_per_step": "bytes of these copies in a step of one rank",
+    "staged_copies_per_step": "copies between device and host that MPI makes within its calls, in a step of one rank",
+    "staged_bytes_per_step": "their bytes",
     "hideable_ns_per_step": "of exposed_ns_per_step what the compute of the step could hide",
     "pinned_ns_per_step": "what the same bytes take from pinned memory",
     "peers_gb_per_s": "rate of the peers' copies, median; or of the other network adapters",

@@ -31,7 +31,7 @@ from alltrace.recipes.questions.diagnose.potential import Potential, potentials
 from alltrace.replay.work import FULL_QUEUE
 from alltrace.run.clock import ClockMap
 from alltrace.run.rank import Rank
-from alltrace.trace.arrays import Int64, blocks, coded, integers, is_one_of, is_true
+from alltrace.trace.arrays import Flags, Int64, blocks, coded, integers, is_one_of, is_true
 from alltrace.trace.intervals import (
     Merged,
     closed,
@@ -46,7 +46,18 @@ from alltrace.trace.intervals import (
 
 _SMALLER = {
     "graphs": ("start", "end", "correlation", "process"),
-    "copies": ("start", "end", "correlation", "process", "bytes", "kind", "src_kind", "dst_kind", "collective"),
+    "copies": (
+        "start",
+        "end",
+        "correlation",
+        "process",
+        "stream",
+        "bytes",
+        "kind",
+        "src_kind",
+        "dst_kind",
+        "collective",
+    ),
 }
 """Tables that are read whole."""
 
@@ -105,6 +116,9 @@ class RankFacts:
         None  # `times` of `PARTS` equal parts of a run without steps, (PARTS, len(CLASSES)); None with steps
     )
 
+    staged_copies: int = 0  # copies between device and host that MPI makes in its calls, in the judged steps
+    staged_bytes: int = 0  # their bytes
+
     @property
     def paused_ns(self) -> int:
         """Time in judged steps in which no thread calls anything, whether or not the device is idle."""
@@ -141,6 +155,7 @@ def gather(rank: Rank, steps: Any) -> tuple[RankFacts, HostSets] | None:
     """
     graphs, copies = (rank.table(table, columns) for table, columns in _SMALLER.items())
     calls = Calls(rank, graphs, copies)
+    copied_at = np.where(calls.launched[2], calls.launched[0], -1)[len(calls.launched[0]) - copies.num_rows :]
     kernels, work = calls.kernels, activity(graphs, copies, calls)
     # an entry without duration has no information
     spans = [m for m in (work.compute, work.communication, work.copies) if len(m.starts)]
@@ -171,6 +186,7 @@ def gather(rank: Rank, steps: Any) -> tuple[RankFacts, HostSets] | None:
         kernels, _pieces(kernels, counted) if whole_run else counted, PIECES if whole_run else len(regions)
     )
     kinds, copied, took = _copies(copies, regions)
+    staged = _staged_by_mpi(copies, containing(host.exchanges, copied_at) >= 0, kernels, regions)
     in_graphs = intersection(merge(integers(graphs.column("start")), integers(graphs.column("end"))), judged).total_ns
     facts = RankFacts(
         steps=numbered,
@@ -201,6 +217,8 @@ def gather(rank: Rank, steps: Any) -> tuple[RankFacts, HostSets] | None:
         left_out=left_out,
         of_host=rank.host_work is not None,
         parts=parts,
+        staged_copies=int(staged.sum()),
+        staged_bytes=int(integers(copies.column("bytes"))[staged].sum()),
     )
     return facts, host
 
@@ -317,6 +335,14 @@ def _sums(at: NDArray[np.intp], values: Int64, count: int) -> Int64:
     found = np.zeros(count, np.int64)
     np.add.at(found, at, values)
     return found
+
+
+def _staged_by_mpi(copies: Any, in_call: Flags, kernels: KernelRows, regions: Int64) -> Flags:
+    """Which copies in judged steps bring data to or from the host within calls of MPI, on streams that nothing else uses."""
+    stream = integers(copies.column("stream"), -1)
+    used = np.concatenate((stream[~in_call], *kernels.of_kinds("stream")))
+    judged = _step_of(integers(copies.column("start")), regions) >= 0
+    return in_call & judged & is_one_of(copies.column("kind"), ("DtoH", "HtoD")) & ~np.isin(stream, used)
 
 
 def _copies(table: Any, regions: Int64) -> tuple[list[str], Int64, Int64]:

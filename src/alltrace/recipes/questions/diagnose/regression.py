@@ -13,7 +13,7 @@ from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
 from alltrace.recipes.questions.diagnose.finding import MEDIUM_SHARE, Finding
 from alltrace.recipes.questions.diagnose.gaps import CLASSES, HOST_CLASSES
 from alltrace.recipes.questions.diagnose.recovered_time import RecoveredTime
-from alltrace.trace.arrays import Flags
+from alltrace.trace.arrays import Flags, Floats
 
 _LEAST_GROWTH = MEDIUM_SHARE
 
@@ -39,9 +39,9 @@ def find(all_ranks: AllRankFacts) -> list[Finding]:
     times = np.where(np.isnan(all_ranks.times[:, :, :1]), np.nan, all_ranks.times)
     own = np.nansum(times, axis=2) - np.nan_to_num(times[:, :, CLASSES.index("communication")])
     own[np.isnan(times[:, :, 0])] = np.nan
-    usual = np.nanpercentile(own, 25, axis=0, method="lower")
-    middle = float(np.median(usual))
-    late = later_part(usual / middle, _LEAST_GROWTH) if middle > 0 else None
+    usual, late = _later(own)
+    if late is None:  # a start-up that keeps the host hides kernels that become longer soon after it
+        usual, late = _later(times[:, :, CLASSES.index("compute")])
     if late is None:
         return []
     there = ~np.isnan(own)
@@ -58,7 +58,7 @@ def find(all_ranks: AllRankFacts) -> list[Finding]:
     }
     grows = max(growth, key=lambda name: growth[name])
     values = all_ranks.of(grows)
-    before = np.median(values[:, ~late], axis=1, keepdims=True)
+    before = np.percentile(values[:, ~late], 50, axis=1, keepdims=True, method="lower")
     lost = np.where(late, np.maximum(values - before, 0.0), 0.0)
     share = np.divide(lost, values, out=np.zeros_like(lost), where=values > 0)
     change = (
@@ -83,6 +83,13 @@ def find(all_ranks: AllRankFacts) -> list[Finding]:
     ranks = tuple(all_ranks.ranks.tolist())
     where = _kernel(all_ranks, late) if grows == "compute" else grows
     return [Finding("regression", loss, ranks, where, advice, evidence, 0.85)]
+
+
+def _later(values: Floats) -> tuple[Floats, Flags | None]:
+    """What three quarters of the ranks take at least in each step, and the steps from which on that is more; None if it is not."""
+    usual = np.nanpercentile(values, 25, axis=0, method="lower")
+    middle = float(np.median(usual))
+    return usual, later_part(usual / middle, _LEAST_GROWTH) if middle > 0 else None
 
 
 def resolved(findings: Sequence[Finding]) -> list[Finding]:
