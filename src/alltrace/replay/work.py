@@ -147,14 +147,17 @@ def _in_full_queue(work: Work, rows: slice) -> tuple[Int64, Int64, NDArray[np.in
     Launches wait as long as a kernel takes, often for less than `_BLOCKED_NS`: several are one wait, which ends as the
     last of them does. What launches take while there are places is the host's own.
     """
-    launch, launched, end, track = (c[rows] for c in (work.launch, work.launched, work.end, work.track))
+    launch, launched, end, track = work.launch[rows], work.launched[rows], work.end[rows], work.track[rows]
     if not (launch[FULL_QUEUE:] < end[:-FULL_QUEUE]).any():
         return launch[:0], launch[:0], track[:0]
     mine = np.flatnonzero(launch != UNKNOWN)
     mine = mine[np.argsort(launch[mine], kind="stable")]
     full = np.zeros(len(mine), np.bool_)
     full[FULL_QUEUE:] = launch[mine[FULL_QUEUE:]] < np.sort(end[mine])[:-FULL_QUEUE]
+    if not full.any():
+        return launch[:0], launch[:0], track[:0]
     took = (launched - launch)[mine]
+    full[1:] &= launch[mine[1:]] != launch[mine[:-1]]  # what launches a graph launches all of its kernels
     blocked_ns = np.cumsum(np.where(full, np.maximum(took - int(np.median(took[~full])), 0), 0))
     last = np.flatnonzero(np.diff(blocked_ns // _BLOCKED_NS, prepend=0))
     end = launched[mine[last]]

@@ -12,6 +12,7 @@ from tests.recipes.questions.diagnose.test_compute import run_of
 from alltrace.recipes.analysis.change_in_time import later_part, throttled, to_fastest
 from alltrace.recipes.questions.diagnose.gaps import CLASSES
 from alltrace.recipes.questions.diagnose.regression import find
+from alltrace.recipes.questions.diagnose.stalls import stalls
 
 
 def values(slow, *, ranks=4, steps=12, factor=1.3, noise=0.01, seed=1):
@@ -154,6 +155,15 @@ def test_kernels_that_are_long_on_every_rank_now_and_then_are_not_stalls(tmp_pat
     noise = noisy(6)
     run = run_of(tmp_path, 4, 12, lambda r, s, place: 60 if (r + s) % 4 == 0 and place == 2 else noise())
     assert "device-stall" not in {r["kind"] for r in findings(run)}
+
+
+@pytest.mark.parametrize(("usual_ms", "stalls_in"), [([2, 3.5, 5, 7, 12], []), ([4.8, 4.9, 5, 5.1, 5.2], [2])])
+def test_kernels_that_vary_by_large_factors_do_not_stall(usual_ms, stalls_in):
+    longest = np.tile(np.array(usual_ms) * 1e6, (4, 2)).astype(np.int64)
+    longest[2, 7] = 60_000_000
+    works = np.zeros((1, 8), np.int64)
+    facts = {r: SimpleNamespace(work=SimpleNamespace(works=works, longest_ns=longest[r][:, None])) for r in range(4)}
+    assert list(stalls(SimpleNamespace(facts=facts))) == stalls_in
 
 
 def test_all_ranks_that_become_slower(tmp_path):

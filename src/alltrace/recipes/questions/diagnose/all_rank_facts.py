@@ -27,11 +27,8 @@ from alltrace.trace.arrays import Flags, Floats, Int64
 from alltrace.trace.distinct import rows_by
 from alltrace.trace.intervals import difference, intersection, merge, overlap_ns, union
 
-CULPRIT_SHARE = 0.5
-"""A rank is a culprit when it loses at least this share of what the worst rank loses."""
-
-_WORTH_A_REPLAY = 0.002
-"""Below this share of the judged time only the ceiling is computed."""
+CULPRIT_SHARE = 0.5  # a rank is a culprit when it loses at least this share of what the worst rank loses
+_WORTH_A_REPLAY = 0.002  # below this share of the judged time only the ceiling is computed
 
 _ENOUGH_SHARED, _FEWEST_SHARED = 0.25, 2
 """Only steps of every rank are judged, if they are this share of the steps of half of the ranks, and at least this many."""

@@ -33,11 +33,8 @@ before it, such as that of reading a loss."""
 _LONG_LAUNCH = 20
 """The first launch of a kernel that takes this many times the median of all launches loads the kernel's code,"""
 
-_LONG_LAUNCH_NS = 100_000
-"""if it takes at least this long."""
-
-_FEW_TEXTS = 1_000
-"""The most names of a table to keep per rank."""
+_LONG_LAUNCH_NS = 100_000  # if it takes at least this long
+_FEW_TEXTS = 1_000  # the most names of a table to keep per rank
 
 _NAMED = (
     *patterns.ALLOCATIONS,

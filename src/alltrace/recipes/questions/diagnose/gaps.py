@@ -55,17 +55,10 @@ for as short as any device takes from one kernel to the next, or longer; nothing
 _EMPTY_KERNEL_NS = 4_000
 """A kernel of this length or less does nothing that can be measured: an empty one takes 1 to 3 microseconds."""
 
-_DEVICE_GAP_NS = 5_000
-"""A pause between queued kernels up to this long is how devices work."""
-
-WITHIN_A_DEVICE = ("memset", "DtoD", "UvmDtoD", "AtoA", "AtoD", "DtoA")
-"""Kinds of copies that move nothing over a link."""
-
-_RETURNING_NS = 20_000
-"""A device that runs dry within this time of a blocking call's end ran dry because of the call."""
-
-_PIECE_KERNELS = 1 << 17
-"""How many kernels are looked at together."""
+_DEVICE_GAP_NS = 5_000  # a pause between queued kernels up to this long is how devices work
+WITHIN_A_DEVICE = ("memset", "DtoD", "UvmDtoD", "AtoA", "AtoD", "DtoA")  # kinds of copies that move nothing over a link
+_RETURNING_NS = 20_000  # a device that runs dry within this time of a blocking call's end ran dry because of the call
+_PIECE_KERNELS = 1 << 17  # how many kernels are looked at together
 
 
 @dataclass(frozen=True)

@@ -33,8 +33,7 @@ to find it out if the report shows nothing that the host does, or only some rank
 _PLACED = (*_LATE_HOST, "straggler", "slow-host", "low-bandwidth", "pageable-copy")
 """Kinds that the CPUs on which a rank runs can be the cause of: it is stated if they are unusual."""
 
-_FINE = ("_share", "gb_per_s")
-"""Numbers that are stated with three decimals; others have one."""
+_FINE = ("_share", "gb_per_s")  # numbers that are stated with three decimals; others have one
 
 
 def with_machine_evidence(

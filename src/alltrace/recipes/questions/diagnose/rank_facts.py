@@ -63,20 +63,11 @@ _SMALLER = {
 
 _LEAST_COPY_BYTES = 256 << 10
 
-LEAST_PAUSE_NS = 10_000_000
-"""A pause of a device that is shorter is within a phase of its role, not between two."""
-
-_FEWEST_WAITED = 3
-"""In fewer steps in a row a wait for a batch says nothing of the loader's pace."""
-
-_IN_A_ROW = 0.8
-"""Nor do waits here and there: this share of the steps with waits are in a row, or half of all steps."""
-
-_LIMITING = 0.1
-"""Nor do waits that are a smaller share of that time."""
-
-_GOING_ON_NS = 50_000
-"""A pause that begins so soon after a wait is what the program does with what it waited for."""
+LEAST_PAUSE_NS = 10_000_000  # a pause of a device that is shorter is within a phase of its role, not between two
+_FEWEST_WAITED = 3  # in fewer steps in a row a wait for a batch says nothing of the loader's pace
+_IN_A_ROW = 0.8  # nor do waits here and there: this share of the steps with waits are in a row, or half of all steps
+_LIMITING = 0.1  # nor do waits that are a smaller share of that time
+_GOING_ON_NS = 50_000  # a pause that begins so soon after a wait is what the program does with what it waited for
 
 
 @dataclass

@@ -19,14 +19,9 @@ from alltrace.replay.peers import Peers
 from alltrace.replay.rank_graph import COMPUTE, COPY, TRANSFER, RankGraph
 from alltrace.trace.arrays import Flags, Floats, Int64
 
-MOST_ERROR = 0.05
-"""A replay that is further from the unchanged run answers nothing."""
-
-_MOST_OPERATIONS = 1 << 32
-"""More than a step has, so that a step and a number of an operation are one number."""
-
-_AT_THE_END = 0.1
-"""A wait is at the end of a step if at most this share of the step's kernels is launched after it."""
+MOST_ERROR = 0.05  # a replay that is further from the unchanged run answers nothing
+_MOST_OPERATIONS = 1 << 32  # more than a step has, so that a step and a number of an operation are one number
+_AT_THE_END = 0.1  # a wait is at the end of a step if at most this share of the step's kernels is launched after it
 
 _ALIKE = 2.0
 """Ranks with as many operations are alike if they differ by up to this many times what the one does that differs least: stages of a

@@ -17,11 +17,8 @@ from alltrace.trace.arrays import Flags, Floats
 
 _LEAST_GROWTH = MEDIUM_SHARE
 
-_SAME_TIME = 2
-"""Changes this many steps apart can be one."""
-
-_MOSTLY = 0.6
-"""A class of which later steps lose this share is what grows."""
+_SAME_TIME = 2  # changes this many steps apart can be one
+_MOSTLY = 0.6  # a class of which later steps lose this share is what grows
 
 _ADVICE = {
     "compute": "kernels take longer, or are more",
