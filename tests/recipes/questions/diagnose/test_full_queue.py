@@ -10,7 +10,7 @@ OF_HOST = {"launch-bound", "sync", "host-pause", "module-loading", "allocation",
 
 
 def launching(took_us, launch_us):
-    """A rank that launches kernels while places are free; yields when it meets the others, and is sent when they part."""
+    """A rank that launches while places are free; yields when it meets the others, and is sent when they part."""
     tables, host, device, begins = {"kernels": [], "api": [], "ranges": []}, 0, 0, []
     for step in range(STEPS):
         begun = host

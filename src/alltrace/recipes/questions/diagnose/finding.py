@@ -132,7 +132,8 @@ SEVERITIES = ("high", "medium", "low")
 DOUBTFUL = 0.5  # a finding with less confidence is `low`
 
 FEWEST_PARTS = 5
-"""In fewer of the equal parts of a run without steps no cause is `high`: what happened once is not what the program does."""
+"""In fewer of the equal parts of a run without steps no cause is `high`: what happened once is not what the program
+does."""
 
 FEWEST_STEPS = 3  # of fewer judged steps no finding is `high`: what happened once says nothing of the program
 MANY_STEPS = 10  # of as many judged steps no finding is `high` that has most of its time in one of them

@@ -17,8 +17,8 @@ _SLOW = ("straggler", "slow-host", "throttling", "jitter")
 """Kinds that a GPU's clock can be the cause of: what it was is stated, or how to find it out."""
 
 _TRANSFERS = ("low-bandwidth", "slow-communicator")
-"""Kinds that it can have a part in: it is stated if it is lower than the peers'. Of communication between hosts, what the
-network did is stated, or how to find it out."""
+"""Kinds that it can have a part in: it is stated if it is lower than the peers'. Of communication between hosts, what
+the network did is stated, or how to find it out."""
 
 _EXPOSED = "exposed-communication"
 """For communication that is not slow, what the network did is stated if it is unusual."""
@@ -27,8 +27,8 @@ _STAGED = (*_TRANSFERS, _EXPOSED, "unexplained")
 """Kinds of communication of which it is stated that MPI copies what it sends through host memory, where it does."""
 
 _LATE_HOST = {"host-pause": "host-pause", "data-stall": "data", "launch-bound": "launch"}
-"""Kinds that CPUs can be the cause of, with the class of the host's time that each is of: the evidence states what they did, or how
-to find it out if the report shows nothing that the host does, or only some ranks have it."""
+"""Kinds that CPUs can be the cause of, with the class of the host's time that each is of: the evidence states what they
+did, or how to find it out if the report shows nothing that the host does, or only some ranks have it."""
 
 _PLACED = (*_LATE_HOST, "straggler", "slow-host", "low-bandwidth", "pageable-copy")
 """Kinds that the CPUs on which a rank runs can be the cause of: it is stated if they are unusual."""
@@ -88,8 +88,8 @@ def _staged_by_mpi(facts: Sequence[RankFacts]) -> list[Comparison]:
     steps = max(sum(len(f.steps) for f in facts), 1)
     copies, moved = sum(f.staged_copies for f in facts), sum(f.staged_bytes for f in facts)
     sentence = (
-        "MPI copies what it sends or receives through host memory; let it reach device memory itself: by CUDA IPC within"
-        " a host, by GPUDirect RDMA between hosts."
+        "MPI copies what it sends or receives through host memory; let it reach device memory itself: by CUDA IPC"
+        " within a host, by GPUDirect RDMA between hosts."
     )
     evidence = {"staged_copies_per_step": copies / steps, "staged_bytes_per_step": moved / steps}
     return [Comparison(sentence, evidence)] if copies else []

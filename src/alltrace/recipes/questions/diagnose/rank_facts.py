@@ -116,7 +116,7 @@ class RankFacts:
         return int(self.host_ns[:, HOST_CLASSES.index("host-pause")].sum())
 
     def placed(self, clock: ClockMap) -> RankFacts:
-        """The facts of a rank in the time of its files on the run's clock; sums over kernels stay by the host's clock."""
+        """The facts of a rank in the time of its files on the run's clock; kernel sums stay by the host's clock."""
         return replace(
             self, regions=clock.apply(self.regions), waits=clock.apply(self.waits), times=clock.lengths(self.times)
         )
@@ -309,7 +309,7 @@ def _pieces(kernels: KernelRows, counted: Int32) -> Int32:
 
 
 def _launch_ns(work: Activity) -> int:
-    """The median time from one launch to the next; 0 for launches into a full queue, for which the device sets the pace."""
+    """The median time from one launch to the next; 0 for those into a full queue, where the device sets the pace."""
     if len(work.launch_start) < 2:
         return 0
     moments = (
@@ -329,7 +329,7 @@ def _sums(at: NDArray[np.intp], values: Int64, count: int) -> Int64:
 
 
 def _staged_by_mpi(copies: Any, in_call: Flags, kernels: KernelRows, regions: Int64) -> Flags:
-    """Which copies in judged steps bring data to or from the host within calls of MPI, on streams that nothing else uses."""
+    """Which copies of judged steps are to or from the host within calls of MPI, on streams that nothing else uses."""
     stream = integers(copies.column("stream"), -1)
     used = np.concatenate((stream[~in_call], *kernels.of_kinds("stream")))
     judged = _step_of(integers(copies.column("start")), regions) >= 0

@@ -19,7 +19,8 @@ _STATED = "this time is already included in the losses of other findings"
 _AS_MUCH = 0.1  # losses are as near as this share of them: which of two closer ones is larger is unknown
 
 _ONE_CAUSE = frozenset({"exposed-communication"})
-"""Kinds with findings that are parts of one cause: what the program itself communicates, whether compute could hide it or not."""
+"""Kinds with findings that are parts of one cause: what the program itself communicates, whether compute could hide it
+or not."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class Ranked:
 
     @property
     def severity(self) -> str:
-        """`high`, `medium` or `low`, from the share of the judged time that it claims, of an unknown one from what is sure."""
+        """`high`, `medium` or `low`, from the share of the judged time that it claims, if unknown from what is sure."""
         finding = self.finding
         if finding.severity is not None:
             return finding.severity

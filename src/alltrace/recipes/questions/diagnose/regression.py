@@ -1,4 +1,4 @@
-"""Jobs that become slower: what all ranks do takes longer from a step on, such as with a leak or with longer sequences."""
+"""Jobs that become slower: what all ranks do takes longer from a step on, as with a leak or longer sequences."""
 
 from __future__ import annotations
 
@@ -83,14 +83,14 @@ def find(all_ranks: AllRankFacts) -> list[Finding]:
 
 
 def _later(values: Floats) -> tuple[Floats, Flags | None]:
-    """What three quarters of the ranks take at least in each step, and the steps from which on that is more; None if it is not."""
+    """What three quarters of the ranks take at least in each step, and the later steps in which that is more."""
     usual = np.nanpercentile(values, 25, axis=0, method="lower")
     middle = float(np.median(usual))
     return usual, later_part(usual / middle, _LEAST_GROWTH) if middle > 0 else None
 
 
 def resolved(findings: Sequence[Finding]) -> list[Finding]:
-    """The findings with one for each change: a device that becomes slower then is no regression, and one of a class is its cause.
+    """The findings with one for each change: a device slower then is no regression, and a class is its cause.
 
     Time of a host's class that only later steps have is lost to the regression, and else to the class.
     """
