@@ -262,7 +262,7 @@ def test_numbers_have_units_and_stand_together():
         evidence_sentence({"basis": "ceiling", "missing": 2}, 1.0, about_time=False)
         == "Missing ranks: 2. Confidence 100 %."
     )
-    assert {name for names, _ in evidence_sentences._PHRASES for name in names} | {"replay_error"} == set(EVIDENCE)
+    assert {name for names in evidence_sentences._NAMES.values() for name in names} | {"replay_error"} == set(EVIDENCE)
 
 
 def test_a_row_of_nulls_is_told(tmp_path):

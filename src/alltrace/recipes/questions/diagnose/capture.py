@@ -13,16 +13,19 @@ from alltrace.recipes.questions.diagnose.finding import NO_LOSS, Finding
 from alltrace.run.manifest import RankRecord, warnings_of
 from alltrace.trace.number_text import number_ranges
 
-_DROPPED = re.compile(r"drop|lost|overflow|might be missing", re.IGNORECASE)
-_DAMAGED = re.compile(r"cut short|left out|none of its rows|have no end", re.IGNORECASE)
 _SLOWED = 1.05
-_NEWER = re.compile(r"newer", re.IGNORECASE)
-
-
 _WARNED = (
-    (_DROPPED, "dropped events", "The profiler dropped events; capture less at a time, or fewer kinds of events."),
-    (_DAMAGED, "damaged report", "Part of the report could not be read; capture it again, or use the rest."),
-    (_NEWER, "newer report", "The report is newer than this reader; update alltrace."),
+    (
+        r"drop|lost|overflow|might be missing",
+        "dropped events",
+        "The profiler dropped events; capture less at a time, or fewer kinds of events.",
+    ),
+    (
+        r"cut short|left out|none of its rows|have no end",
+        "damaged report",
+        "Part of the report could not be read; capture it again, or use the rest.",
+    ),
+    (r"newer", "newer report", "The report is newer than this reader; update alltrace."),
 )
 """What warnings of reports say, and what to do about it."""
 
@@ -180,8 +183,8 @@ def advice_on_missing(what: str, place: str, *, kineto: bool) -> str:
     )
 
 
-def _warned(run: RunFacts, pattern: re.Pattern[str]) -> tuple[int, ...]:
-    found = [w.ranks for w in warnings_of(run.manifest, run.ranks) if pattern.search(w.warning.text)]
+def _warned(run: RunFacts, pattern: str) -> tuple[int, ...]:
+    found = [w.ranks for w in warnings_of(run.manifest, run.ranks) if re.search(pattern, w.warning.text, re.IGNORECASE)]
     return tuple(sorted(set().union(*found)))
 
 

@@ -340,20 +340,20 @@ def _slow_cause(
 ) -> _Cause:
     ranks = all_ranks.ranks[rows].tolist()
     named = _named(ranks)
-    advice = {
-        "straggler": (
-            f"The same kernels with the same launch configuration take longer on {named} than elsewhere; check the "
-            "clocks, power and temperature of that GPU, and drain it if it stays slow."
-        ),
-        "slow-host": (
-            f"All ranks of {', '.join(hosts)} ({named}) take longer for the same kernels than others; check the host's "
-            "cooling, power limits and other jobs."
-        ),
-    }[kind]
-    if kind == "straggler" and _of_hosts(all_ranks):
+    if kind == "slow-host":
+        advice = (
+            f"All ranks of {', '.join(hosts)} ({named}) take longer for the same kernels than others; check the host's"
+            " cooling, power limits and other jobs."
+        )
+    elif _of_hosts(all_ranks):
         advice = (
             f"The same work takes longer on {named} than elsewhere; look for a busy core, a CPU quota, or more data"
             " there."
+        )
+    else:
+        advice = (
+            f"The same kernels with the same launch configuration take longer on {named} than elsewhere; check the"
+            " clocks, power and temperature of that GPU, and drain it if it stays slow."
         )
     lost, evidence = _lost_to_slowness(all_ranks, work, slow, rows, excess)
     where = most_delayed(all_ranks, work, rows)

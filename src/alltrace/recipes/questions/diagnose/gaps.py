@@ -106,16 +106,9 @@ class Activity:
 
     def within(self, begin: int, end: int) -> Activity:
         """What ran in a time; of all time the kernels, for gaps at its end."""
-        return replace(
-            self,
-            compute=clip(self.compute, begin, end),
-            short=clip(self.short, begin, end),
-            communication=clip(self.communication, begin, end),
-            copies=clip(self.copies, begin, end),
-            transfers=clip(self.transfers, begin, end),
-            queued=clip(self.queued, begin, end),
-            pageable=clip(self.pageable, begin, end),
-        )
+        names = ("compute", "short", "communication", "copies", "transfers", "queued", "pageable")
+        within: dict[str, Any] = {name: clip(getattr(self, name), begin, end) for name in names}
+        return replace(self, **within)
 
 
 def activity(graphs: Any, copies: Any, calls: Calls) -> Activity:
