@@ -175,12 +175,13 @@ def test_all_ranks_that_become_slower(tmp_path):
     assert first["lost_share"] == pytest.approx(0.21 * 6 / (14 * 1.1 + 6 * 0.21), abs=0.01)
 
 
-def test_kernels_become_longer_soon_after_a_start_up_that_keeps_the_host():
+def job_of(**times_of_classes):
+    """Four ranks that take these times in each step, as far as a regression asks."""
     times = np.zeros((4, 10, len(CLASSES)))
-    times[:, :, CLASSES.index("compute")] = [34.0, 30.0, *[50.0] * 8]
-    times[:, 0, CLASSES.index("host-pause")] = 18.0
+    for name, values in times_of_classes.items():
+        times[:, :, CLASSES.index(name.replace("_", "-"))] = values
     work = SimpleNamespace(sums_ns=np.ones((10, 1)), names=np.ones(1, int))
-    job = SimpleNamespace(
+    return SimpleNamespace(
         whole_run=False,
         steps=np.arange(10),
         ranks=np.arange(4),
@@ -190,9 +191,18 @@ def test_kernels_become_longer_soon_after_a_start_up_that_keeps_the_host():
         name_of_most=lambda _sums: "gemm",
         loss=lambda _classes, lost, *_, **__: lost,
     )
-    (found,) = find(job)
+
+
+def test_kernels_become_longer_soon_after_a_start_up_that_keeps_the_host():
+    (found,) = find(job_of(compute=[34.0, 30.0, *[50.0] * 8], host_pause=[18.0, *[0.0] * 9]))
     assert (found.kind, found.evidence["since_step"]) == ("regression", 2)
     assert (found.loss == [0.0, 0.0, *[20.0] * 8]).all()
+
+
+@pytest.mark.parametrize(("grows", "kinds"), [("allocation", ["regression"]), ("compilation", [])])
+def test_code_that_is_compiled_in_later_steps_is_no_growth(grows, kinds):
+    found = find(job_of(compute=50.0, **{grows: [0.0] * 5 + [10.0] * 5}))
+    assert [one.kind for one in found] == kinds
 
 
 def test_steps_that_differ_by_their_data_are_none_of_these(tmp_path):

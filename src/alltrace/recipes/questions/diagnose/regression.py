@@ -20,6 +20,8 @@ _LEAST_GROWTH = MEDIUM_SHARE
 _SAME_TIME = 2  # changes this many steps apart can be one
 _MOSTLY = 0.6  # a class of which later steps lose this share is what grows
 
+_NAMED = ("compilation", "module-loading")  # what takes time in some steps by its nature is a finding of its own
+
 _ADVICE = {
     "compute": "kernels take longer, or are more",
     "data": "loading takes longer",
@@ -54,6 +56,8 @@ def find(all_ranks: AllRankFacts) -> list[Finding]:
         if name != "communication"
     }
     grows = max(growth, key=lambda name: growth[name])
+    if grows in _NAMED:
+        return []
     values = all_ranks.of(grows)
     before = np.percentile(values[:, ~late], 50, axis=1, keepdims=True, method="lower")
     lost = np.where(late, np.maximum(values - before, 0.0), 0.0)

@@ -20,7 +20,7 @@ _STALL_NS = 1_000_000  # a launch that takes less than this longer than usual do
 _STALL_TIMES, _STALL_DEVIATIONS = 3.0, 10.0
 """It takes this many times as long as usual, and is this many deviations away."""
 
-_FACTOR_DEVIATIONS = 5.0  # and by factors this many, as what varies by large factors is now and then that long
+_FACTOR_DEVIATIONS = 5.0  # and by factors this many: what varies by large factors is sometimes that long
 
 _RARELY = 1 / 3  # a work that takes longer in more of the steps is slow, and does not stall
 
