@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import numpy as np
+from tests.making import kernel, make_run
 
 from alltrace.align.steps import (
     RankSteps,
@@ -18,6 +19,7 @@ from alltrace.align.steps import (
     _outermost,
     _period,
     _periods,
+    rank_steps,
 )
 
 NONE = np.iinfo(np.int64).min
@@ -108,6 +110,15 @@ def test_periods_begin_at_the_rarest_token():
     # nothing comes once: from the first on
     places, whole = _periods(np.tile([0, 1, 1, 0, 1, 0, 0, 1], 8))
     assert (places.tolist(), whole) == (list(range(0, 64, 8)), True)
+
+
+def test_steps_repeat_where_a_kernel_runs_more_often_in_a_row(tmp_path):
+    names = [name for step in range(12) for name in ["a", *["b"] * (4 + step), *["c", "d"] * 3, "e"]]
+    kernels = [kernel(100 * n, 100 * n + 90, name, correlation=n) for n, name in enumerate(names)]
+    api = [{"start": 100 * n - 50, "end": 100 * n - 40, "correlation": n} for n in range(len(names))]
+    found = rank_steps(make_run(tmp_path, {0: {"kernels": kernels, "api": api}}).in_session_time().rank(0))
+    begins = [n for n, name in enumerate(names) if name == "a"]
+    assert np.diff(found.starts).tolist() == (100 * np.diff(begins)).tolist()
 
 
 def ranks_of(middles, hosts, components, numbers):

@@ -79,11 +79,19 @@ def test_each_stream_of_each_device_is_a_track_of_its_own(tmp_path):
 def test_a_launch_that_takes_long_waits_if_the_queue_of_its_stream_is_full():
     rank = full_queue(1400, 100_000)
     _, waits = read(rank, np.empty(0, np.int64))
-    took = [call["end"] - call["start"] for call in rank.rows["api"]]
-    blocked = [n for n, ns in enumerate(took) if ns >= 50_000]
+    blocked = [call for call in rank.rows["api"] if call["end"] - call["start"] >= 50_000]
     assert len(blocked) > 50
-    assert waits.start.tolist() == [rank.rows["api"][n]["start"] for n in blocked]
+    # but for what a launch takes while there are places; the first has what a shorter one before it waited
+    assert waits.start.tolist()[1:] == [call["start"] + 10_000 for call in blocked[1:]]
+    assert waits.end.tolist() == [call["end"] for call in blocked]
     assert set(waits.track.tolist()) == {0}
+    # short launches into a full queue are one wait when they have waited for long enough, with the host's own time left
+    short = full_queue(1400, 20_000)
+    _, waits = read(short, np.empty(0, np.int64))
+    took = np.array([call["end"] - call["start"] for call in short.rows["api"]])
+    waited_ns = (took - 10_000)[took > 10_000].sum()
+    assert 0 <= waited_ns - (waits.end - waits.start).sum() < 50_000
+    assert ((waits.end - waits.start) >= 40_000).all()
     # as long a launch with fewer kernels in the queue is the host's own time
     assert not len(read(full_queue(1400, 100_000, queue=512), np.empty(0, np.int64))[1].start)
 

@@ -274,6 +274,10 @@ def _by_kernels(rank: Rank, work: _DeviceWork) -> RankSteps | None:
     rows = rows[np.argsort(integers(kernels.column("start"), _NONE)[rows], kind="stable")]
     _, tokens = np.unique(integers(kernels.column("name"), _NONE)[rows], return_inverse=True)
     periods = _periods(tokens.astype(np.int64))
+    if periods is None:  # steps that differ in how often a kernel runs in a row have the same sequence without that
+        changes = np.append(True, tokens[1:] != tokens[:-1])
+        rows = rows[changes]
+        periods = _periods(tokens[changes].astype(np.int64))
     if periods is None:
         return None
     boundaries, whole_end = periods

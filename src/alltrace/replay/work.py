@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 from zlib import crc32
 
@@ -33,12 +34,12 @@ _WAITING = re.compile(
 
 EVERY, ELSEWHERE = -1, -2
 
-_QUEUE = 1_000
+FULL_QUEUE = 1_000
 """A stream's queue is full with 1024 pieces of work or a few more; who launches another one waits until one of them
 begins."""
 
 _BLOCKED_NS = 50_000
-"""A call that takes this long may have waited for the device."""
+"""A call that takes this long may have waited for the device, as may several into a full queue together."""
 
 TABLES: dict[str, tuple[str, ...]] = {
     "kernels": ("start", "end", "device", "stream", "correlation", "name", "kind"),
@@ -128,33 +129,42 @@ def read(rank: Rank, matched: Int64) -> tuple[Work, Waits]:
 
 
 def _with_blocked_calls(waits: Waits, work: Work) -> Waits:
-    """The waits, and the calls that launch work and waited: for a place in a full queue, or for their copy."""
-    long = (work.launch != UNKNOWN) & (work.launched - work.launch >= _BLOCKED_NS)
-    long[long] = ~np.isin(work.launch[long], waits.start)
-    blocked = []
-    for number in np.unique(work.track[long]).tolist():
-        low, high = np.searchsorted(work.track, (number, number + 1)).tolist()
-        mine = low + np.flatnonzero(work.launch[low:high] != UNKNOWN)
-        mine = mine[np.argsort(work.launch[mine], kind="stable")]
-        place = np.flatnonzero(long[mine])
-        ended = np.searchsorted(np.sort(work.end[mine]), work.launch[mine[place]], "right")
-        own = mine[place]
-        full = place - ended >= _QUEUE
-        copied = (work.kind[own] == COPY) & (work.launched[own] >= work.end[own])
-        blocked.append(own[full | copied])
-    rows = np.concatenate(blocked) if blocked else np.empty(0, np.int64)
-    if not len(rows):
+    """The waits, and those in calls that launch work: for a place in a full queue, or for their own copy to end."""
+    copied = (work.kind == COPY) & (work.launched - work.launch >= _BLOCKED_NS) & (work.launched >= work.end)
+    bounds = np.searchsorted(work.track, np.arange(len(work.tracks) + 1)).tolist()
+    blocked = [_in_full_queue(work, slice(*both)) for both in pairwise(bounds)]
+    blocked.append((work.launch[copied], work.launched[copied], work.track[copied]))
+    start, end, track = (np.concatenate(columns) for columns in zip(*blocked, strict=True))
+    fresh = ~np.isin(end, waits.end)
+    if not fresh.any():
         return waits
-    start, end, track = (
-        np.concatenate(both)
-        for both in (
-            (waits.start, work.launch[rows]),
-            (waits.end, work.launched[rows]),
-            (waits.track, work.track[rows]),
-        )
-    )
+    both = ((waits.start, start[fresh]), (waits.end, end[fresh]), (waits.track, track[fresh]))
+    start, end, track = (np.concatenate(columns) for columns in both)
     order = np.argsort(end, kind="stable")
     return replace(waits, start=start[order], end=end[order], track=track[order])
+
+
+def _in_full_queue(work: Work, rows: slice) -> tuple[Int64, Int64, NDArray[np.int32]]:
+    """Start, end and track of the waits for a place in the queue of one track, which has these rows.
+
+    Launches wait as long as a kernel takes, often for less than `_BLOCKED_NS`: several are one wait, which ends as the
+    last of them does. What launches take while there are places is the host's own.
+    """
+    launch, launched, end, track = work.launch[rows], work.launched[rows], work.end[rows], work.track[rows]
+    if not (launch[FULL_QUEUE:] < end[:-FULL_QUEUE]).any():
+        return launch[:0], launch[:0], track[:0]
+    mine = np.flatnonzero(launch != UNKNOWN)
+    mine = mine[np.argsort(launch[mine], kind="stable")]
+    full = np.zeros(len(mine), np.bool_)
+    full[FULL_QUEUE:] = launch[mine[FULL_QUEUE:]] < np.sort(end[mine])[:-FULL_QUEUE]
+    if not full.any():
+        return launch[:0], launch[:0], track[:0]
+    took = (launched - launch)[mine]
+    full[1:] &= launch[mine[1:]] != launch[mine[:-1]]  # what launches a graph launches all of its kernels
+    blocked_ns = np.cumsum(np.where(full, np.maximum(took - int(np.median(took[~full])), 0), 0))
+    last = np.flatnonzero(np.diff(blocked_ns // _BLOCKED_NS, prepend=0))
+    end = launched[mine[last]]
+    return end - np.diff(blocked_ns[last], prepend=0), end, track[mine[last]]
 
 
 def _device_work(rank: Rank, *, several: bool) -> tuple[dict[str, Any], list[tuple[int, int]]]:

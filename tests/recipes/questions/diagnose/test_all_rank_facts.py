@@ -113,17 +113,27 @@ def test_a_loss_of_all_ranks_is_known_without_knowing_who_waits_unless_they_pass
     assert (loss.unknown, loss.least_ns) == (unknown, sum(map(min, zip(*lost, strict=True))))
 
 
+ONE_LATE = [[60, 0], [2, 0], [0, 0]]
+
+
 @pytest.mark.parametrize(
-    ("waits", "missing", "sure"),
+    ("lost", "waits", "missing", "sure"),
     [
-        ({0: [], 1: [[10, 90]], 2: [[20, 100]]}, (), [60, 0]),  # both wait from 20 to 90, the late one loses 60 of it
-        ({0: [], 1: [[10, 90]], 2: [[60, 100]]}, (), [30, 0]),
-        ({0: [[40, 200]], 1: [[10, 90]], 2: [[20, 100]]}, (), [20, 0]),  # from 40 on all wait, maybe for a transfer
-        ({0: [], 1: [[10, 90]], 2: []}, (), [0, 0]),  # one that computes may be the one that is late
-        ({0: [], 1: [[10, 90]], 2: [[20, 100]]}, (3,), [0, 0]),  # as may be one without a report
+        # both wait from 20 to 90, the late one loses 60 of it
+        (ONE_LATE, {0: [], 1: [[10, 90]], 2: [[20, 100]]}, (), [60, 0]),
+        # what they wait in the next step is none of it
+        (ONE_LATE, {0: [], 1: [[10, 90], [110, 150]], 2: [[60, 150]]}, (), [30, 0]),
+        # from 40 on all wait, maybe for a transfer
+        (ONE_LATE, {0: [[40, 200]], 1: [[10, 90]], 2: [[20, 100]]}, (), [20, 0]),
+        (ONE_LATE, {0: [], 1: [[10, 90]], 2: []}, (), [0, 0]),  # one that computes may be the one that is late
+        (ONE_LATE, {0: [], 1: [[10, 90]], 2: [[20, 100]]}, (3,), [0, 0]),  # as may be one without a report
+        # of two that lose time neither may wait
+        ([[60, 0], [50, 0], [0, 0]], {0: [[30, 40]], 1: [[50, 60]], 2: [[20, 80]]}, (), [40, 0]),
+        # in each step those that lose time in it are waited for
+        ([[60, 40], [2, 40], [0, 0]], {0: [], 1: [[10, 90], [110, 150]], 2: [[20, 90], [110, 150]]}, (), [60, 0]),
     ],
 )
-def test_who_does_not_wait_while_all_others_do_is_waited_for_whoever_meets_whom(waits, missing, sure):
+def test_who_does_not_wait_while_all_others_do_is_waited_for_whoever_meets_whom(lost, waits, missing, sure):
     all_ranks = AllRankFacts.__new__(AllRankFacts)
     all_ranks.ranks, all_ranks.steps = np.arange(3), np.arange(2)
     regions = np.array([[0, 100], [100, 200]])
@@ -140,8 +150,7 @@ def test_who_does_not_wait_while_all_others_do_is_waited_for_whoever_meets_whom(
         "_recovery": None,
         "clocks_unknown": False,
     }
-    lost = np.array([[60.0, 0.0], [2.0, 0.0], [0.0, 0.0]])
-    loss = all_ranks.loss(("host-pause",), lost, ceiling_ns=60)
+    loss = all_ranks.loss(("host-pause",), np.array(lost, float), ceiling_ns=60)
     assert (loss.least_ns, loss.unknown) == (sum(sure), None if sum(sure) == 60 else "in doubt")
 
 

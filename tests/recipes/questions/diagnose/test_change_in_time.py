@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import random
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from tests.recipes.questions.diagnose.test_compute import run_of
 
 from alltrace.recipes.analysis.change_in_time import later_part, throttled, to_fastest
+from alltrace.recipes.questions.diagnose.gaps import CLASSES
+from alltrace.recipes.questions.diagnose.regression import find
+from alltrace.recipes.questions.diagnose.stalls import stalls
 
 
 def values(slow, *, ranks=4, steps=12, factor=1.3, noise=0.01, seed=1):
@@ -153,6 +157,15 @@ def test_kernels_that_are_long_on_every_rank_now_and_then_are_not_stalls(tmp_pat
     assert "device-stall" not in {r["kind"] for r in findings(run)}
 
 
+@pytest.mark.parametrize(("usual_ms", "stalls_in"), [([2, 3.5, 5, 7, 12], []), ([4.8, 4.9, 5, 5.1, 5.2], [2])])
+def test_kernels_that_vary_by_large_factors_do_not_stall(usual_ms, stalls_in):
+    longest = np.tile(np.array(usual_ms) * 1e6, (4, 2)).astype(np.int64)
+    longest[2, 7] = 60_000_000
+    works = np.zeros((1, 8), np.int64)
+    facts = {r: SimpleNamespace(work=SimpleNamespace(works=works, longest_ns=longest[r][:, None])) for r in range(4)}
+    assert list(stalls(SimpleNamespace(facts=facts))) == stalls_in
+
+
 def test_all_ranks_that_become_slower(tmp_path):
     noise = noisy(7)
     run = run_of(tmp_path, 4, 14, lambda _r, s, _: (1.2 if s >= 8 else 1) * noise())
@@ -160,6 +173,36 @@ def test_all_ranks_that_become_slower(tmp_path):
     assert (first["kind"], first["ranks"]) == ("regression", [0, 1, 2, 3])
     assert (first["evidence"]["since_step"], first["evidence"]["slowdown"]) == (8, pytest.approx(1.2, abs=0.02))
     assert first["lost_share"] == pytest.approx(0.21 * 6 / (14 * 1.1 + 6 * 0.21), abs=0.01)
+
+
+def job_of(**times_of_classes):
+    """Four ranks that take these times in each step, as far as a regression asks."""
+    times = np.zeros((4, 10, len(CLASSES)))
+    for name, values in times_of_classes.items():
+        times[:, :, CLASSES.index(name.replace("_", "-"))] = values
+    work = SimpleNamespace(sums_ns=np.ones((10, 1)), names=np.ones(1, int))
+    return SimpleNamespace(
+        whole_run=False,
+        steps=np.arange(10),
+        ranks=np.arange(4),
+        times=times,
+        of=lambda name: times[:, :, CLASSES.index(name)],
+        facts={r: SimpleNamespace(steps=np.arange(10), work=work) for r in range(4)},
+        name_of_most=lambda _sums: "gemm",
+        loss=lambda _classes, lost, *_, **__: lost,
+    )
+
+
+def test_kernels_become_longer_soon_after_a_start_up_that_keeps_the_host():
+    (found,) = find(job_of(compute=[34.0, 30.0, *[50.0] * 8], host_pause=[18.0, *[0.0] * 9]))
+    assert (found.kind, found.evidence["since_step"]) == ("regression", 2)
+    assert (found.loss == [0.0, 0.0, *[20.0] * 8]).all()
+
+
+@pytest.mark.parametrize(("grows", "kinds"), [("allocation", ["regression"]), ("compilation", [])])
+def test_code_that_is_compiled_in_later_steps_is_no_growth(grows, kinds):
+    found = find(job_of(compute=50.0, **{grows: [0.0] * 5 + [10.0] * 5}))
+    assert [one.kind for one in found] == kinds
 
 
 def test_steps_that_differ_by_their_data_are_none_of_these(tmp_path):

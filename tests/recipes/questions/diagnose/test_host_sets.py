@@ -94,6 +94,28 @@ def test_a_wait_for_what_is_then_exchanged_is_none_to_be_left_out(tmp_path, begi
     assert found["communication"] == 4 * MS - begin
 
 
+@pytest.mark.parametrize(
+    ("called", "kind", "stream", "staged"),
+    [
+        (2 * MS, "DtoH", 20, (1, 4096)),
+        (2 * MS, "HtoD", 20, (1, 4096)),
+        (2 * MS, "PtoP", 20, (0, 0)),  # from device to device
+        (MS // 2, "DtoH", 20, (0, 0)),  # before the call
+        (2 * MS, "DtoH", 7, (0, 0)),  # on a stream of the program, as a thread of it can do meanwhile
+        (2 * MS, "DtoH", 21, (0, 0)),  # which copies outside of the call, too
+    ],
+)
+def test_copies_of_mpi_are_told_from_those_of_the_program(tmp_path, called, kind, stream, staged):
+    api = [call(called, called + 1000, "cuMemcpyAsync", 8), call(100, 1000, "cuMemcpyAsync", 9)]
+    copies = [
+        copy(called + 2000, called + 5000, kind, bytes=4096, stream=stream, correlation=8),
+        copy(1000, 1100, "DtoH", bytes=4096, stream=21, correlation=9),
+    ]
+    mpi = [row(MS, 4 * MS, "MPI_Send", kind="p2p")]
+    _, facts = gap(tmp_path, api, mpi=mpi, copies=sorted(copies, key=lambda c: c["start"]))
+    assert (facts.staged_copies, facts.staged_bytes) == staged
+
+
 def test_what_other_threads_do_counts_only_while_the_launching_one_is_silent(tmp_path):
     threads = [{"thread": n, "process": 0, "tid": 1 + n, "name": "t"} for n in range(2)]
     busy = [call(MS + n * MS // 2, MS + n * MS // 2 + 1000, "cudaEventRecord") for n in range(8)]

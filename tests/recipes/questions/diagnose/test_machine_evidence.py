@@ -28,7 +28,7 @@ PEER, SLOW, FAST = GpuState(1980.0), GpuState(1215.0, reasons=4), GpuState(1980.
 SENTENCE = "Rank 3's GPU ran at 1,215 MHz (power cap), its peers at 1,980."
 
 
-ONE_HOST = SimpleNamespace(hosts=dict.fromkeys(range(4), "n0"), meet_across_hosts=lambda _ranks: False)
+ONE_HOST = SimpleNamespace(hosts=dict.fromkeys(range(4), "n0"), meet_across_hosts=lambda _ranks: False, facts={})
 
 
 def machines(gpus):
@@ -66,6 +66,25 @@ def test_a_finding_of_no_rank_stays():
     assert with_machine_evidence([finding("straggler", ())], machines({1: PEER}), ONE_HOST) == [
         finding("straggler", ())
     ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "classes", "copies", "stated"),
+    [
+        ("exposed-communication", ("communication",), 6, True),
+        ("unexplained", ("communication",), 6, True),
+        ("unexplained", ("unknown",), 6, False),
+        ("exposed-communication", ("communication",), 0, False),
+        ("straggler", ("compute", "communication"), 6, False),
+    ],
+)
+def test_communication_is_told_that_mpi_copies_through_the_host(kind, classes, copies, stated):
+    facts = SimpleNamespace(staged_copies=copies, staged_bytes=copies << 20, steps=range(2))
+    job = SimpleNamespace(**{**vars(ONE_HOST), "facts": {2: facts, 3: facts}})
+    (said,) = with_machine_evidence([finding(kind, (2, 3), classes)], {}, job)
+    expected = {"staged_copies_per_step": 3, "staged_bytes_per_step": 3 << 20} if stated else {}
+    assert said.evidence == {"slowdown": 1.6} | expected
+    assert ("MPI copies what it sends or receives through host memory" in said.advice) is stated
 
 
 @pytest.fixture
@@ -112,7 +131,7 @@ def test_a_slow_rank_is_told_its_clock_in_the_judged_steps(job):
 
 
 TWO_HOSTS = SimpleNamespace(
-    hosts={0: "n0", 1: "n0", 2: "n1", 3: "n1"}, meet_across_hosts=lambda ranks: 1 in ranks or 3 in ranks
+    facts={}, hosts={0: "n0", 1: "n0", 2: "n1", 3: "n1"}, meet_across_hosts=lambda ranks: 1 in ranks or 3 in ranks
 )
 NETWORK = {0: NetworkState(12.0, 12.0, 10.0), 2: NetworkState(2.0, 2.0, 50.0, "mlx5_1")}
 SENT = "While devices waited, the adapters of host n1 sent 2.00 GB/s"

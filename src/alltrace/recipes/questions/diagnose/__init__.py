@@ -17,10 +17,20 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+
+from alltrace.recipes.analysis.gpu_state import GpuState
 from alltrace.recipes.analysis.host_state import READS as CPUS
+from alltrace.recipes.analysis.host_state import CpuPlaces, HostState
+from alltrace.recipes.analysis.kernel_origins import main_origins
+from alltrace.recipes.analysis.network_state import Adapter, NetworkState
 from alltrace.recipes.analysis.operator_sums import FRAMES, RANGES
+from alltrace.recipes.analysis.run_replay import compared, graph_of, other_culprit, peers_in, replay_of, with_graph
 from alltrace.recipes.analysis.sampled import READS as NETWORK
 from alltrace.recipes.base import Answer, Chart, Options, Part, Question, Reads, RunFacts
+from alltrace.recipes.execution.shared_tables import kept_once
+from alltrace.recipes.questions.diagnose import capture, late_ranks, sharing, slow_operators, unexplained
 from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
 from alltrace.recipes.questions.diagnose.confidence import confidence_of
 from alltrace.recipes.questions.diagnose.finding import (
@@ -34,9 +44,21 @@ from alltrace.recipes.questions.diagnose.finding import (
     PARTS,
     Finding,
 )
-from alltrace.recipes.questions.diagnose.host_time import Contribution
+from alltrace.recipes.questions.diagnose.hand_over import hand_overs, with_roles
+from alltrace.recipes.questions.diagnose.host_time import Contribution, HostTime, host_time
+from alltrace.recipes.questions.diagnose.joint_losses import with_copies_of_pauses, with_joint_losses
+from alltrace.recipes.questions.diagnose.kernel_work import KernelWork
 from alltrace.recipes.questions.diagnose.launch_columns import LAUNCH, RESOURCES
-from alltrace.recipes.questions.diagnose.ranking import Ranked, place_of
+from alltrace.recipes.questions.diagnose.lone_operations import LoneOperations, lone_operations
+from alltrace.recipes.questions.diagnose.machine_evidence import with_machine_evidence
+from alltrace.recipes.questions.diagnose.machine_state import MachineState, machine_state
+from alltrace.recipes.questions.diagnose.operator_rates import SlowOperator
+from alltrace.recipes.questions.diagnose.potential import Potential
+from alltrace.recipes.questions.diagnose.rank_facts import RankFacts, gather
+from alltrace.recipes.questions.diagnose.ranking import Ranked, place_of, ranked
+from alltrace.recipes.questions.diagnose.recovered_time import MOST_ERROR
+from alltrace.recipes.questions.diagnose.regression import resolved
+from alltrace.recipes.questions.diagnose.time_slices import TimeSlices
 from alltrace.run.rank import Rank
 from alltrace.trace import columns as col
 from alltrace.trace.arrays import integers, is_one_of
@@ -56,8 +78,7 @@ DETECTORS = (
 )
 """The modules that look for what costs time."""
 
-_MOST_SHOWN = 60
-"""Bars of a picture of step times, which fits into a terminal of 80 columns."""
+_MOST_SHOWN = 60  # bars of a picture of step times, which fits into a terminal of 80 columns
 
 _WORK = ("start", "end", "process", "device", "stream", "correlation")
 
@@ -116,62 +137,23 @@ READS: Reads = {
 
 
 def _reads(_options: Options) -> dict[str, tuple[str, ...]]:
-    from alltrace.recipes.analysis.run_replay import with_graph
-
     operations = {"collectives": ("start", "end", "op", "communicator", "bytes", "group_size")}
     return with_graph({**dict(READS), **operations})
 
 
 def _map(rank: Rank, _options: Options) -> Any:
     """The rank's facts and its graph; nothing without device work."""
-    from alltrace.recipes.analysis.gpu_state import GpuState
-    from alltrace.recipes.analysis.host_state import CpuPlaces, HostState
-    from alltrace.recipes.analysis.network_state import Adapter, NetworkState
-    from alltrace.recipes.analysis.run_replay import graph_of
-    from alltrace.recipes.execution.shared_tables import kept_once
-    from alltrace.recipes.questions.diagnose.host_time import Contribution, HostTime
-    from alltrace.recipes.questions.diagnose.kernel_work import KernelWork
-    from alltrace.recipes.questions.diagnose.lone_operations import LoneOperations
-    from alltrace.recipes.questions.diagnose.machine_state import MachineState
-    from alltrace.recipes.questions.diagnose.operator_rates import SlowOperator
-    from alltrace.recipes.questions.diagnose.potential import Potential
-    from alltrace.recipes.questions.diagnose.rank_facts import RankFacts
-    from alltrace.recipes.questions.diagnose.time_slices import TimeSlices
-
     machine = (MachineState, GpuState, HostState, CpuPlaces, NetworkState, Adapter)
-    classes = (
-        Contribution,
-        RankFacts,
-        KernelWork,
-        TimeSlices,
-        Potential,
-        SlowOperator,
-        HostTime,
-        LoneOperations,
-        *machine,
-    )
-    found = kept_once(rank, "contribution", classes, _contribution)
-    return found if found.facts is None else replace(found, graph=graph_of(rank))
+    facts = (RankFacts, KernelWork, TimeSlices, Potential, SlowOperator, HostTime, LoneOperations)
+    own = kept_once(rank, "contribution", (Contribution, *facts, *machine), _contribution)
+    return own if own.facts is None else replace(own, graph=graph_of(rank))
 
 
 def _merge(parts: Sequence[Part], run: RunFacts, _options: Options) -> Answer:
-    from alltrace.recipes.analysis.run_replay import compared, other_culprit, peers_in, replay_of
-    from alltrace.recipes.questions.diagnose import capture, sharing, slow_operators, unexplained
-    from alltrace.recipes.questions.diagnose import late_ranks as late
-    from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
-    from alltrace.recipes.questions.diagnose.hand_over import hand_overs, with_roles
-    from alltrace.recipes.questions.diagnose.joint_losses import with_copies_of_pauses, with_joint_losses
-    from alltrace.recipes.questions.diagnose.machine_evidence import with_machine_evidence
-    from alltrace.recipes.questions.diagnose.ranking import ranked
-    from alltrace.recipes.questions.diagnose.regression import resolved
-
     given = {p.rank: p.table for p in compared(parts, run) if p.table.facts is not None}
     if not given:
-        return Answer(
-            _schema().empty_table(),
-            COLUMNS,
-            ("nothing ran on any device, so nothing could be judged",) if parts else (),
-        )
+        nothing = ("nothing ran on any device, so nothing could be judged",) if parts else ()
+        return Answer(_schema().empty_table(), COLUMNS, nothing)
     hosts = {r.rank: r.host for r in run.ranks}
     roles = {r.rank: run.manifest.role_of(r) for r in run.ranks}
     joined, peers = partial(replay_of, run=run), partial(peers_in, run=run)
@@ -183,7 +165,7 @@ def _merge(parts: Sequence[Part], run: RunFacts, _options: Options) -> Answer:
     found = resolved([finding for module in DETECTORS for finding in import_module(module).find(all_ranks)])
     found = with_copies_of_pauses(found, all_ranks)
     found += sharing.find(all_ranks, run)
-    found += late.find(all_ranks, [r.finding for r in ranked(found, all_ranks.span_ns)], found)
+    found += late_ranks.find(all_ranks, [r.finding for r in ranked(found, all_ranks.span_ns)], found)
     reported = ranked(found, all_ranks.span_ns)
     found += unexplained.find(all_ranks, reported) or unexplained.unjudged(all_ranks, reported)
     found = with_joint_losses(found, all_ranks)
@@ -232,8 +214,6 @@ def _once(row: Mapping[str, Any]) -> bool:
 
 
 def _schema() -> Any:
-    import pyarrow as pa
-
     evidence = pa.struct([("basis", pa.string()), *((name, pa.float64()) for name in EVIDENCE)])
     schema = col.schema_of(COLUMNS)
     return schema.set(schema.get_field_index("evidence"), pa.field("evidence", evidence, metadata={"sparse": "1"}))
@@ -241,13 +221,6 @@ def _schema() -> Any:
 
 def _contribution(rank: Rank) -> Contribution:
     """What a rank contributes, without its graph, which other questions share."""
-    from alltrace.recipes.analysis.kernel_origins import main_origins
-    from alltrace.recipes.analysis.run_replay import graph_of
-    from alltrace.recipes.questions.diagnose.host_time import Contribution, host_time
-    from alltrace.recipes.questions.diagnose.lone_operations import lone_operations
-    from alltrace.recipes.questions.diagnose.machine_state import machine_state
-    from alltrace.recipes.questions.diagnose.rank_facts import gather
-
     steps = rank.shared("steps")
     found = gather(rank, steps)
     if found is None:
@@ -297,8 +270,6 @@ def _row(
 
 
 def _step_times(finding: Finding, all_ranks: AllRankFacts) -> tuple[list[int], list[int]]:
-    import numpy as np
-
     named = np.isin(all_ranks.ranks, finding.ranks)
     times = all_ranks.lengths if named.all() else all_ranks.own[named].mean(axis=0)
     first = np.arange(0, len(times), -(-len(times) // _MOST_SHOWN))
@@ -309,10 +280,8 @@ def _common_evidence(finding: Finding, all_ranks: AllRankFacts) -> dict[str, flo
     found = {"replay_error": round(all_ranks.replay_error or 0.0, 4)} if finding.loss.basis == "replay" else {}
     if not finding.loss.classes:
         return found
-    covered, parts = (
-        round(all_ranks.covered_share(finding.ranks), 3),
-        all_ranks.parts_with(finding.loss.classes[0], finding.ranks),
-    )
+    covered = round(all_ranks.covered_share(finding.ranks), 3)
+    parts = all_ranks.parts_with(finding.loss.classes[0], finding.ranks)
     found |= {"covered_share": covered} if covered < 1 else {}
     return found | ({"parts_affected": parts} if parts is not None and finding.loss.estimate_ns else {})
 
@@ -345,9 +314,8 @@ def _limits(all_ranks: AllRankFacts) -> list[str]:
         )
     if all_ranks.clocks_unknown:
         notes.append(
-            "the clocks of some communicating ranks are not known well enough: slow communicators and "
-            "exposed communication between "
-            "them could not be judged"
+            "the clocks of some communicating ranks are not known well enough: slow communicators and exposed"
+            " communication between them could not be judged"
         )
     if any(f.graphs for f in all_ranks.facts.values()):
         notes.append("CUDA graphs hide their kernels: slow kernels and communication inside graphs could not be judged")
@@ -376,8 +344,6 @@ def _left_out(all_ranks: AllRankFacts) -> str:
 
 
 def _basis(all_ranks: AllRankFacts) -> str:
-    from alltrace.recipes.questions.diagnose.recovered_time import MOST_ERROR
-
     if all_ranks.doubt is not None:
         return f"{all_ranks.doubt}; so losses are upper bounds, and are only given where all ranks have them alike"
     if all_ranks.replay_error is None:

@@ -21,22 +21,19 @@ from alltrace.trace.arrays import Floats, Int64
 from alltrace.trace.distinct import rows_by
 from alltrace.trace.number_text import number_ranges
 
-_LONGER = 1.25
-"""Operations wait for an absent rank if they take this many times the time that equal ones can take."""
+_LONGER = 1.25  # operations wait for an absent rank if they take this many times the time that equal ones can take
 
 _FACTORS = {"AllReduce": 2.0}
 _ONES = frozenset({"Broadcast", "Reduce", "Send", "Recv", "SendRecv"})
 _MESSAGES = frozenset({"Send", "Recv", "SendRecv"})
 _GATHERING = frozenset({"AllGather", "ReduceScatter"})
-_ALIKE = frozenset({"AllReduce", "AllGather", "ReduceScatter"})
-"""Operations that use a communicator's links alike."""
+_ALIKE = frozenset({"AllReduce", "AllGather", "ReduceScatter"})  # operations that use a communicator's links alike
 
 _FAR_LONGER = 4.0
 """If nothing shows that a rank is absent, operations must take this many times what they need. And if each of a
 communicator takes this many times the usual time of its links, none of them shows what they need."""
 
-_UNNUMBERED = frozenset({"order", "file name"})
-"""Sources of ranks' numbers that do not show how many ranks the job has."""
+_UNNUMBERED = frozenset({"order", "file name"})  # sources of ranks' numbers that do not show how many ranks the job has
 
 _STEADY = 0.5
 """This share of what operations take too long is at the same places of the steps, in half of the steps, if a rank is
@@ -46,11 +43,8 @@ _SEVERAL, _ALIKE_TIMES = 3, 2.0
 """Messages of this many communicators or more that take as long, but for this factor, do not depend on their place in
 it."""
 
-_DOUBTED = 0.6
-"""The confidence of a wait for an absent rank that is not compared with others of its kind."""
-
-_MOST_GUESSES = 10_000
-"""How many sets of absent ranks are tried for a communicator."""
+_DOUBTED = 0.6  # the confidence of a wait for an absent rank that is not compared with others of its kind
+_MOST_GUESSES = 10_000  # how many sets of absent ranks are tried for a communicator
 
 
 @dataclass(frozen=True)

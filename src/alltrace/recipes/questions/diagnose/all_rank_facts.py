@@ -27,11 +27,8 @@ from alltrace.trace.arrays import Flags, Floats, Int64
 from alltrace.trace.distinct import rows_by
 from alltrace.trace.intervals import difference, intersection, merge, overlap_ns, union
 
-CULPRIT_SHARE = 0.5
-"""A rank is a culprit when it loses at least this share of what the worst rank loses."""
-
-_WORTH_A_REPLAY = 0.002
-"""Below this share of the judged time only the ceiling is computed."""
+CULPRIT_SHARE = 0.5  # a rank is a culprit when it loses at least this share of what the worst rank loses
+_WORTH_A_REPLAY = 0.002  # below this share of the judged time only the ceiling is computed
 
 _ENOUGH_SHARED, _FEWEST_SHARED = 0.25, 2
 """Only steps of every rank are judged, if they are this share of the steps of half of the ranks, and at least this
@@ -266,12 +263,12 @@ class AllRankFacts:
             return np.zeros(len(self.steps))
         common: Floats = np.where(np.isnan(self.times[:, :, 0]), np.inf, lost).min(axis=0)
         most = lost.max(axis=0)
-        losing = (lost >= CULPRIT_SHARE * most) & (most > 0)
+        losing = lost >= CULPRIT_SHARE * most
         if self.clocks_unknown or self.alignment.run.manifest.missing_ranks:
             return common
         begins, ends = (moments.astype(np.int64) for moments in self._reached)
         for chosen in np.unique(losing, axis=1).T:
-            if chosen.any() and not chosen.all():
+            if not chosen.all():
                 waits = [merge(f.waits[:, 0].copy(), f.waits[:, 1].copy()) for f in self.facts.values()]
                 own = union([w for w, mine in zip(waits, chosen.tolist(), strict=True) if mine])
                 others = reduce(intersection, [w for w, mine in zip(waits, chosen.tolist(), strict=True) if not mine])

@@ -34,11 +34,8 @@ for the work before it, such as that of reading a loss."""
 _LONG_LAUNCH = 20
 """The first launch of a kernel that takes this many times the median of all launches loads the kernel's code,"""
 
-_LONG_LAUNCH_NS = 100_000
-"""if it takes at least this long."""
-
-_FEW_TEXTS = 1_000
-"""The most names of a table to keep per rank."""
+_LONG_LAUNCH_NS = 100_000  # if it takes at least this long
+_FEW_TEXTS = 1_000  # the most names of a table to keep per rank
 
 _NAMED = (
     *patterns.ALLOCATIONS,
@@ -50,7 +47,7 @@ _NAMED = (
 )  # fmt: skip
 """Names of the calls that say what the host did."""
 
-_LAUNCH, _PAGEABLE, _STAGED, _FIRST = (1 << bit for bit in range(4))
+_LAUNCH, PAGEABLE, STAGED, _FIRST = (1 << bit for bit in range(4))
 """What a call launched: a kernel or graph, a pageable copy, one that is staged, the first kernel of its name."""
 
 _COLUMNS = ("start", "end", "process", "thread", "correlation", "name")
@@ -79,8 +76,8 @@ class Calls:
         operations = Operations(process + nulls if nulls else process, ids)
         del process, ids
         kinds = np.zeros(copies.num_rows, np.int8)
-        kinds[is_pageable(copies)] = _PAGEABLE
-        kinds[(kinds > 0) & (integers(copies.column("bytes")) <= _STAGED_BYTES)] = _STAGED
+        kinds[is_pageable(copies)] = PAGEABLE
+        kinds[(kinds > 0) & (integers(copies.column("bytes")) <= _STAGED_BYTES)] = STAGED
         first = self.kernels.first_of_names()
         self.rows, self.of_host = 0, rank.host_work is not None
         self._rank = rank
@@ -127,7 +124,7 @@ class Calls:
         of_copies = op - (len(began) - len(kinds))
         flags[at[of_copies < 0]] = _LAUNCH
         copied = of_copies >= 0
-        for flag in (_PAGEABLE, _STAGED):
+        for flag in (PAGEABLE, STAGED):
             flags[at[copied][kinds[of_copies[copied]] == flag]] |= flag
         took = end - start
         long = took[at] >= _LONG_LAUNCH_NS
@@ -155,16 +152,6 @@ class Calls:
         """Which of the calls launched such work."""
         launched: Flags = (self._flags_of_named & flag).astype(np.bool_)
         return launched
-
-    @property
-    def pageable(self) -> Flags:
-        """Which of the calls launched a copy of pageable memory that is not staged."""
-        return self.are(_PAGEABLE)
-
-    @property
-    def staged(self) -> Flags:
-        """Which of the calls launched a copy of pageable memory that is staged."""
-        return self.are(_STAGED)
 
     def of_launching(self, threads: Int64) -> Flags:
         """Which of these threads launch kernels; all of them if not known."""

@@ -13,16 +13,19 @@ from alltrace.recipes.questions.diagnose.finding import NO_LOSS, Finding
 from alltrace.run.manifest import RankRecord, warnings_of
 from alltrace.trace.number_text import number_ranges
 
-_DROPPED = re.compile(r"drop|lost|overflow|might be missing", re.IGNORECASE)
-_DAMAGED = re.compile(r"cut short|left out|none of its rows|have no end", re.IGNORECASE)
 _SLOWED = 1.05
-_NEWER = re.compile(r"newer", re.IGNORECASE)
-
-
 _WARNED = (
-    (_DROPPED, "dropped events", "The profiler dropped events; capture less at a time, or fewer kinds of events."),
-    (_DAMAGED, "damaged report", "Part of the report could not be read; capture it again, or use the rest."),
-    (_NEWER, "newer report", "The report is newer than this reader; update alltrace."),
+    (
+        r"drop|lost|overflow|might be missing",
+        "dropped events",
+        "The profiler dropped events; capture less at a time, or fewer kinds of events.",
+    ),
+    (
+        r"cut short|left out|none of its rows|have no end",
+        "damaged report",
+        "Part of the report could not be read; capture it again, or use the rest.",
+    ),
+    (r"newer", "newer report", "The report is newer than this reader; update alltrace."),
 )
 """What warnings of reports say, and what to do about it."""
 
@@ -68,28 +71,14 @@ def _short(run: RunFacts) -> list[Finding]:
     numbers, begin = np.unique(rank[order], return_index=True)
     first, last = step[order][begin], step[order][np.append(begin[1:], len(order)) - 1]
     usual = int(np.median(first)), int(np.median(last))
-    for late, where, advice in (
-        (
-            first > usual[0],
-            "late start",
-            "These reports begin after the run did; start the capture at the same step on all ranks.",
-        ),
-        (
-            last < usual[1],
-            "cut short",
-            "These reports end before the run did; stop the capture at the same step on all ranks.",
-        ),
+    for late, where, name, edge, did in (
+        (first > usual[0], "late start", "first_step", first, "begin after the run did; start"),
+        (last < usual[1], "cut short", "first_missing_step", last + 1, "end before the run did; stop"),
     ):
-        ranks = tuple(numbers[late].tolist())
-        if ranks:
-            edge = first if where == "late start" else last
-            evidence = {
-                "first_missing_step" if where == "cut short" else "first_step": float(
-                    edge[late][0] + (where == "cut short")
-                ),
-                "steps": float(usual[1] - usual[0] + 1),
-            }
-            found.append(_fault(ranks, where, advice, evidence))
+        if late.any():
+            evidence = {name: float(edge[late][0]), "steps": float(usual[1] - usual[0] + 1)}
+            advice = f"These reports {did} the capture at the same step on all ranks."
+            found.append(_fault(tuple(numbers[late].tolist()), where, advice, evidence))
     return found
 
 
@@ -115,11 +104,8 @@ def _missing_records(run: RunFacts) -> list[Finding]:
         alike = [m for r in its for m in r.missing_records if (m.what, m.place) == (what, place)]
         evidence = {"lost_records": float(sum(m.number for m in alike)), "of_records": float(sum(m.of for m in alike))}
         kineto = any(run.manifest.reports[n].format == "kineto" for r in its for n in r.reports)
-        found.append(
-            _fault(
-                [r.rank for r in its], _lost_where(what, place), advice_on_missing(what, place, kineto=kineto), evidence
-            )
-        )
+        where = _WHAT[what] + (_PLACES.get(place, "") if what != "launches" else "")
+        found.append(_fault([r.rank for r in its], where, advice_on_missing(what, place, kineto=kineto), evidence))
     return found
 
 
@@ -156,22 +142,12 @@ def _doubted(run: RunFacts) -> list[Finding]:
     ]
 
 
-_PLACES = {
-    "start": " at the start",
-    "end": " from some moment on",
-    "places": "",
-    "spread": " all over the capture",
-    "everywhere": "",
-}
+_PLACES = {"start": " at the start", "end": " from some moment on", "spread": " all over the capture"}
 _WHAT = {
     "kernels": "launches without their kernel",
     "launches": "kernels without their launch",
     "graphs": "graphs without what they ran",
 }
-
-
-def _lost_where(what: str, place: str) -> str:
-    return _WHAT[what] + (_PLACES[place] if what != "launches" else "")
 
 
 def advice_on_missing(what: str, place: str, *, kineto: bool) -> str:
@@ -207,8 +183,8 @@ def advice_on_missing(what: str, place: str, *, kineto: bool) -> str:
     )
 
 
-def _warned(run: RunFacts, pattern: re.Pattern[str]) -> tuple[int, ...]:
-    found = [w.ranks for w in warnings_of(run.manifest, run.ranks) if pattern.search(w.warning.text)]
+def _warned(run: RunFacts, pattern: str) -> tuple[int, ...]:
+    found = [w.ranks for w in warnings_of(run.manifest, run.ranks) if re.search(pattern, w.warning.text, re.IGNORECASE)]
     return tuple(sorted(set().union(*found)))
 
 

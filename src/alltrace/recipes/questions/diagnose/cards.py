@@ -45,8 +45,7 @@ on."""
 _SHOWN_BY = {kind: (measure, recipe, options) for kinds, measure, recipe, options in _SHOWN for kind in kinds}
 
 _LONGEST_NAME = 100
-_FAR_MORE = 10
-"""An opportunity that is this many times what all faults cost is what the verdict begins with."""
+_FAR_MORE = 10  # an opportunity that is this many times what all faults cost is what the verdict begins with
 
 
 class Proof(NamedTuple):

@@ -19,18 +19,14 @@ from alltrace.recipes.questions.diagnose.slow_communicators import possible_exce
 from alltrace.trace.arrays import Flags, Int64
 from alltrace.trace.distinct import distinct_rows, rows_by
 
-_WHOLLY = 0.9
-"""Nothing hides an operation of which devices wait for this share."""
-
-_DIFFERENT = 4
-"""Operations of unknown size that differ by this factor in time move different data."""
+_WHOLLY = 0.9  # nothing hides an operation of which devices wait for this share
+_DIFFERENT = 4  # operations of unknown size that differ by this factor in time move different data
 
 _EXPOSED, _WAITS = 0.2, 0.05
 """A rank waits for what could be hidden, or for what the next kernel needs, if it does so for this share of what the
 rank does that waits longest."""
 
-_ONE_CAUSE = 0.1
-"""Less of a loss may be due to another cause: losses are no surer than that."""
+_ONE_CAUSE = 0.1  # less of a loss may be due to another cause: losses are no surer than that
 
 _BACK_TO_BACK_NS = 30_000
 _GRADIENTS_BEGIN = 0.3

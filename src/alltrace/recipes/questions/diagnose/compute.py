@@ -27,8 +27,7 @@ from alltrace.trace.arrays import Flags, Floats, Int64
 from alltrace.trace.distinct import distinct_rows
 from alltrace.trace.number_text import number_ranges
 
-_MIX = np.int64(0x9E3779B97F4A7C1)
-"""An odd number; its multiples distinguish sets of names."""
+_MIX = np.int64(0x9E3779B97F4A7C1)  # an odd number; its multiples distinguish sets of names
 
 _EXTREMES = 10
 """Of durations that vary, a tenth at each end is left out: what is left has nearly the mean of all, however skewed they
@@ -85,38 +84,23 @@ def even_durations(run: RecoveredTime, ranks: Int64, steps: Int64, apart: Flags,
 
 _Key = TypeVar("_Key", int, str)
 
-_CLASSES = ("compute",)
-"""The class of time that these findings lose."""
-
-_ALIKE = 0.1
-"""Ranks are slow alike if their slowdowns differ by this share or less."""
-
-_OF_HOST = 0.75
-"""A host is slow if all of its ranks are, and this share of them by a similar amount."""
-
-_FEWEST_OF_HOSTS = 3
-"""That fewer ranks are slow, and are those of a host, can be chance."""
-
-_DEVICE = 0.5
-"""A device is slow if kernels of a family with this share of the family's time take longer."""
+_CLASSES = ("compute",)  # the class of time that these findings lose
+_ALIKE = 0.1  # ranks are slow alike if their slowdowns differ by this share or less
+_OF_HOST = 0.75  # a host is slow if all of its ranks are, and this share of them by a similar amount
+_FEWEST_OF_HOSTS = 3  # that fewer ranks are slow, and are those of a host, can be chance
+_DEVICE = 0.5  # a device is slow if kernels of a family with this share of the family's time take longer
 
 _CLEAR = 1.1
 """Ranks that are slower by this factor are reported even if something else, such as slow launches, currently hides
 it."""
 
-_USUAL_WORK = 0.01
-"""A step has a rank's usual work if it differs by this share or less."""
-
-_STEADY = 3
-"""From this number of steps on, a constant difference is distinguished from chance."""
+_USUAL_WORK = 0.01  # a step has a rank's usual work if it differs by this share or less
+_STEADY = 3  # from this number of steps on, a constant difference is distinguished from chance
 
 _SURE_OF_CHANGE = 0.9
 
-_OWN_WORK = 0.5
-"""What a host alone does is the cause if it has this share of what it does more than others."""
-
-_CULPRIT = 0.5
-"""Ranks with this share of the largest excess of work have too much of it."""
+_OWN_WORK = 0.5  # what a host alone does is the cause if it has this share of what it does more than others
+_CULPRIT = 0.5  # ranks with this share of the largest excess of work have too much of it
 
 
 @dataclass(frozen=True)
@@ -178,7 +162,9 @@ def _causes(all_ranks: AllRankFacts) -> list[_Cause]:
     least = LEAST_SHARE * length / compute
     slow = _of_whole_hosts(all_ranks, variation(work.ratio, least), least)
     values = to_fastest(work.ratio)
-    changed = [] if all_ranks.whole_run else _broad(all_ranks, work, throttled(values, least))
+    # of the device are changes of which most kernels of a family are slower
+    changes = [] if all_ranks.whole_run else throttled(values, least)
+    changed = [c for c in changes if breadth(all_ranks, work, c.row) >= _DEVICE]
     if slow.rotates:  # each rank is slow in some steps, and none by itself
         changed = [change for change in changed if change.lasts]
     if changed:
@@ -240,11 +226,6 @@ def _without(all_ranks: AllRankFacts, stalled: Mapping[int, Int64]) -> AllRankFa
     if not stalled:
         return all_ranks
     return all_ranks.with_facts({r: f.without(stalled[r]) if r in stalled else f for r, f in all_ranks.facts.items()})
-
-
-def _broad(all_ranks: AllRankFacts, work: SameWork, changed: Sequence[Throttled]) -> list[Throttled]:
-    """The changes that are of the device: most kernels of a family are slower."""
-    return [c for c in changed if breadth(all_ranks, work, c.row) >= _DEVICE]
 
 
 def _together(changed: Sequence[Throttled]) -> list[list[Throttled]]:
@@ -309,7 +290,7 @@ def _stalls(all_ranks: AllRankFacts, stalled: Mapping[int, Int64]) -> list[_Caus
     evidence = {
         "longest_step_ns": float(lost.max()),
         "since_step": int(all_ranks.steps[first]),
-        **_excess_evidence(all_ranks, lost, rows, (lost[rows] > 0).sum(axis=1)),
+        **_excess_evidence(all_ranks, lost, rows),
     }
     advice = (
         f"Single kernels take far longer on {_named(all_ranks.ranks[rows].tolist())} than elsewhere and at other times;"
@@ -359,20 +340,20 @@ def _slow_cause(
 ) -> _Cause:
     ranks = all_ranks.ranks[rows].tolist()
     named = _named(ranks)
-    advice = {
-        "straggler": (
-            f"The same kernels with the same launch configuration take longer on {named} than elsewhere; check the "
-            "clocks, power and temperature of that GPU, and drain it if it stays slow."
-        ),
-        "slow-host": (
-            f"All ranks of {', '.join(hosts)} ({named}) take longer for the same kernels than others; check the host's "
-            "cooling, power limits and other jobs."
-        ),
-    }[kind]
-    if kind == "straggler" and _of_hosts(all_ranks):
+    if kind == "slow-host":
+        advice = (
+            f"All ranks of {', '.join(hosts)} ({named}) take longer for the same kernels than others; check the host's"
+            " cooling, power limits and other jobs."
+        )
+    elif _of_hosts(all_ranks):
         advice = (
             f"The same work takes longer on {named} than elsewhere; look for a busy core, a CPU quota, or more data"
             " there."
+        )
+    else:
+        advice = (
+            f"The same kernels with the same launch configuration take longer on {named} than elsewhere; check the"
+            " clocks, power and temperature of that GPU, and drain it if it stays slow."
         )
     lost, evidence = _lost_to_slowness(all_ranks, work, slow, rows, excess)
     where = most_delayed(all_ranks, work, rows)
@@ -417,7 +398,7 @@ def _lost_to_slowness(
         "slowdown": 1 + float(np.median(excess[rows])),
         "breadth": float(np.median([breadth(all_ranks, work, row) for row in rows.tolist()])),
         **_variation_evidence(slow),
-        **_excess_evidence(all_ranks, lost, rows, (lost[rows] > 0).sum(axis=1)),
+        **_excess_evidence(all_ranks, lost, rows),
     }
 
 
@@ -476,7 +457,7 @@ def _uneven_cause(
     evidence = {
         "work_ratio": float(np.nanmedian(more)) if len(more) else 1.0,
         **_variation_evidence(uneven),
-        **_excess_evidence(all_ranks, lost, rows, (lost[rows] > 0).sum(axis=1)),
+        **_excess_evidence(all_ranks, lost, rows),
     }
     where, _ = most_added(all_ranks, rows)
     return _Cause(kind, rows, lost, advice, where, evidence, _surety(uneven, more - 1), more_work=True)
@@ -501,7 +482,7 @@ def _random(all_ranks: AllRankFacts, work: SameWork, slow: Variation, uneven: Va
         evidence = {
             "slowdown": float(np.median(values[slow.slow])),
             **_variation_evidence(slow),
-            **_excess_evidence(all_ranks, lost, rows, (lost[rows] > 0).sum(axis=1)),
+            **_excess_evidence(all_ranks, lost, rows),
         }
         where, surety = most_delayed(all_ranks, work, rows), _surety(slow, values[slow.slow] - 1)
         causes.append(_Cause("imbalance", rows, lost, advice, where, evidence, surety, more_work=True))
@@ -517,10 +498,7 @@ def _random(all_ranks: AllRankFacts, work: SameWork, slow: Variation, uneven: Va
             "The same kernels vary at random between ranks and steps, and each step waits for the slowest; look for"
             " other jobs, changing clocks (power limits) and shared memory bandwidth, or synchronize less often."
         )
-        evidence = {
-            **_variation_evidence(slow),
-            **_excess_evidence(all_ranks, lost, rows, (lost[rows] > 0).sum(axis=1)),
-        }
+        evidence = {**_variation_evidence(slow), **_excess_evidence(all_ranks, lost, rows)}
         surety, even = 0.55 + 0.4 * (1 - slow.between), _even(all_ranks, slow, uneven)
         causes.append(
             _Cause("jitter", rows[:0], lost, advice, most_delayed(all_ranks, work, rows), evidence, surety, even=even)
@@ -633,7 +611,10 @@ def _variation_evidence(found: Variation) -> dict[str, float]:
     return evidence if np.isnan(found.noise) else {**evidence, "noise": found.noise}
 
 
-def _excess_evidence(all_ranks: AllRankFacts, lost: Floats, rows: Int64, affected: Int64) -> dict[str, float]:
+def _excess_evidence(
+    all_ranks: AllRankFacts, lost: Floats, rows: Int64, affected: Int64 | None = None
+) -> dict[str, float]:
+    affected = (lost[rows] > 0).sum(axis=1) if affected is None else affected
     return {
         "excess_ns_per_step": float(np.round(lost[rows].sum() / max(len(all_ranks.steps), 1) / max(len(rows), 1))),
         "steps_affected": int(affected.max(initial=0)),

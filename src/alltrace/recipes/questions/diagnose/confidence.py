@@ -10,8 +10,7 @@ from alltrace.recipes.questions.diagnose.finding import LEAST_SHARE
 from alltrace.recipes.questions.diagnose.ranking import Ranked
 from alltrace.recipes.questions.diagnose.recovered_time import MOST_ERROR
 
-_PLAIN = 20.0
-"""The odds of a finding with a detector confidence of `_SURE`, without evidence for or against it."""
+_PLAIN = 20.0  # the odds of a finding with a detector confidence of `_SURE`, without evidence for or against it
 
 _SURE = 0.9
 
@@ -19,8 +18,7 @@ _OF_NOBODY_KNOWN = 0.05
 """The factor for the odds if it is unknown who waits for whom, or if a wait for a rank without a report can look the
 same."""
 
-_CEILING = 0.4
-"""The same if no replay says what the job gets back, but a ceiling."""
+_CEILING = 0.4  # the same if no replay says what the job gets back, but a ceiling
 
 _USUAL = 8 * LEAST_SHARE
 """The share of the judged time from which on a loss speaks for its finding; a smaller one speaks against it."""

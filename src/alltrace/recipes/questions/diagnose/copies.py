@@ -16,13 +16,11 @@ from alltrace.recipes.questions.diagnose.rank_facts import RankFacts
 from alltrace.recipes.questions.diagnose.recovered_time import OtherOrder, RecoveredTime
 from alltrace.trace.arrays import Flags, Floats
 
-_SLOW_COPY = 0.5
-"""A rank's copies are slow when they reach at most this share of its peers' median rate."""
+_SLOW_COPY = 0.5  # a rank's copies are slow when they reach at most this share of its peers' median rate
 
 _CULPRIT_SHARE = 0.25
 
-_USUAL_SHARE_OF_LINK = 0.8
-"""The share of their link's rate that pinned copies reach, if the run has none to measure it."""
+_USUAL_SHARE_OF_LINK = 0.8  # the share of their link's rate that pinned copies reach, if the run has none to measure it
 
 
 def find(all_ranks: AllRankFacts) -> list[Finding]:

@@ -10,8 +10,7 @@ import numpy as np
 
 from alltrace.trace.arrays import Floats
 
-PARTS = 10
-"""A run without steps is judged in this many equal parts."""
+PARTS = 10  # a run without steps is judged in this many equal parts
 
 
 def _beside_peers(name: str, meaning: str, of_peers: str = "that of the other ranks") -> dict[str, str]:
@@ -56,6 +55,8 @@ EVIDENCE = {
     "link_gb_per_s": "the most that the link between host and device carries in one direction, by data sheet",
     "link_share": "share of that which the copies reach, 0 to 1",
     "bytes_per_step": "bytes of these copies in a step of one rank",
+    "staged_copies_per_step": "copies between device and host that MPI makes within its calls, in a step of one rank",
+    "staged_bytes_per_step": "their bytes",
     "hideable_ns_per_step": "of exposed_ns_per_step what the compute of the step could hide",
     "pinned_ns_per_step": "what the same bytes take from pinned memory",
     "peers_gb_per_s": "rate of the peers' copies, median; or of the other network adapters",
@@ -128,30 +129,18 @@ EVIDENCE = {
 
 SEVERITIES = ("high", "medium", "low")
 
-DOUBTFUL = 0.5
-"""A finding with less confidence is `low`."""
+DOUBTFUL = 0.5  # a finding with less confidence is `low`
 
 FEWEST_PARTS = 5
 """In fewer of the equal parts of a run without steps no cause is `high`: what happened once is not what the program
 does."""
 
-FEWEST_STEPS = 3
-"""Of fewer judged steps no finding is `high`: what happened once says nothing of the program."""
-
-MANY_STEPS = 10
-"""Of as many judged steps no finding is `high` that has most of its time in one of them."""
-
-HIGH_SHARE = 0.10
-"""From this share of the judged time on a finding is `high`."""
-
-MEDIUM_SHARE = 0.03
-"""From this share on it is `medium`."""
-
-LEAST_SHARE = 0.005
-"""Below this share nothing is reported."""
-
-NEVER_HIGH = frozenset({"capture-fault"})
-"""Kinds that are `medium` at most: a capture costs no time."""
+FEWEST_STEPS = 3  # of fewer judged steps no finding is `high`: what happened once says nothing of the program
+MANY_STEPS = 10  # of as many judged steps no finding is `high` that has most of its time in one of them
+HIGH_SHARE = 0.10  # from this share of the judged time on a finding is `high`
+MEDIUM_SHARE = 0.03  # from this share on it is `medium`
+LEAST_SHARE = 0.005  # below this share nothing is reported
+NEVER_HIGH = frozenset({"capture-fault"})  # kinds that are `medium` at most: a capture costs no time
 
 
 @dataclass(frozen=True)
@@ -185,8 +174,7 @@ class Loss:
 
 AN_OPPORTUNITY = "an opportunity is not a loss; opportunity_share is the most that a change can save"
 
-NO_LOSS = Loss(0, "ceiling", (), 0, 0)
-"""The loss of what costs no time."""
+NO_LOSS = Loss(0, "ceiling", (), 0, 0)  # the loss of what costs no time
 
 
 @dataclass(frozen=True)

@@ -56,17 +56,10 @@ call is known to launch what comes."""
 _EMPTY_KERNEL_NS = 4_000
 """A kernel of this length or less does nothing that can be measured: an empty one takes 1 to 3 microseconds."""
 
-_DEVICE_GAP_NS = 5_000
-"""A pause between queued kernels up to this long is how devices work."""
-
-WITHIN_A_DEVICE = ("memset", "DtoD", "UvmDtoD", "AtoA", "AtoD", "DtoA")
-"""Kinds of copies that move nothing over a link."""
-
-_RETURNING_NS = 20_000
-"""A device that runs dry within this time of a blocking call's end ran dry because of the call."""
-
-_PIECE_KERNELS = 1 << 17
-"""How many kernels are looked at together."""
+_DEVICE_GAP_NS = 5_000  # a pause between queued kernels up to this long is how devices work
+WITHIN_A_DEVICE = ("memset", "DtoD", "UvmDtoD", "AtoA", "AtoD", "DtoA")  # kinds of copies that move nothing over a link
+_RETURNING_NS = 20_000  # a device that runs dry within this time of a blocking call's end ran dry because of the call
+_PIECE_KERNELS = 1 << 17  # how many kernels are looked at together
 
 
 @dataclass(frozen=True)
@@ -113,16 +106,9 @@ class Activity:
 
     def within(self, begin: int, end: int) -> Activity:
         """What ran in a time; of all time the kernels, for gaps at its end."""
-        return replace(
-            self,
-            compute=clip(self.compute, begin, end),
-            short=clip(self.short, begin, end),
-            communication=clip(self.communication, begin, end),
-            copies=clip(self.copies, begin, end),
-            transfers=clip(self.transfers, begin, end),
-            queued=clip(self.queued, begin, end),
-            pageable=clip(self.pageable, begin, end),
-        )
+        names = ("compute", "short", "communication", "copies", "transfers", "queued", "pageable")
+        within: dict[str, Any] = {name: clip(getattr(self, name), begin, end) for name in names}
+        return replace(self, **within)
 
 
 def activity(graphs: Any, copies: Any, calls: Calls) -> Activity:

@@ -16,14 +16,9 @@ from alltrace.recipes.questions.diagnose.gaps import HOST_CLASSES
 from alltrace.recipes.questions.diagnose.rank_facts import LEAST_PAUSE_NS
 from alltrace.trace.intervals import NOTHING, Merged, clip, difference, gaps, intersection, merge, union
 
-_SAME_PHASE = 0.5
-"""Roles that work together for this share of the shorter one's time have no turns between them."""
-
-_LEAST_ALONE = 0.8
-"""Roles take turns if for this share of the time in which any works only one does."""
-
-_LEAST_TURNS = 3
-"""The least number of hand-overs for turns: each of two roles works twice."""
+_SAME_PHASE = 0.5  # roles that work together for this share of the shorter one's time have no turns between them
+_LEAST_ALONE = 0.8  # roles take turns if for this share of the time in which any works only one does
+_LEAST_TURNS = 3  # the least number of hand-overs for turns: each of two roles works twice
 
 _WAITING = frozenset({*HOST_CLASSES, "kernel-gap", "idle", "unknown"})
 

@@ -18,20 +18,11 @@ from alltrace.trace.arrays import Flags, Floats, Int64
 OF_HOST = ("data", "host-pause", "allocation", "module-loading", "compilation")
 """What a host does by itself, which its device may not wait for because something else makes it wait longer."""
 
-_USUAL_SHARE = 0.6
-"""A pause in at least this share of the steps is not a rare one."""
-
-_BEHIND = 0.75
-"""The pauses of a program follow its waits if this share of them begins as a wait ends,"""
-
-_BECAUSE = 0.5
-"""and leaving out the waits gains this share of leaving out the pauses."""
-
-_EVERY_STEP = 0.9
-"""They are part of the program if they occur in this share of the steps; occasional pauses are not."""
-
-_SAME = 0.1
-"""A step is affected if it loses this share of what the worst one does."""
+_USUAL_SHARE = 0.6  # a pause in at least this share of the steps is not a rare one
+_BEHIND = 0.75  # the pauses of a program follow its waits if this share of them begins as a wait ends,
+_BECAUSE = 0.5  # and leaving out the waits gains this share of leaving out the pauses
+_EVERY_STEP = 0.9  # they are part of the program if they occur in this share of the steps; occasional pauses are not
+_SAME = 0.1  # a step is affected if it loses this share of what the worst one does
 
 _SHORT_PAUSE_NS, _LEAST_PAUSED = 100_000, 0.01
 """Few ranks that take this much longer than others after waits in a step, and this share of it, pause there,"""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from alltrace.recipes.questions.diagnose.calls import Calls, having_name, mostly, named_ids
+from alltrace.recipes.questions.diagnose.calls import PAGEABLE, STAGED, Calls, having_name, mostly, named_ids
 from alltrace.recipes.questions.diagnose.gaps import HostSets
 from alltrace.run.collecting import whole_columns
 from alltrace.run.rank import Rank
@@ -73,7 +73,7 @@ def _blocking(calls: Calls, exchanges: Merged) -> dict[str, tuple[Merged, str, i
     """Calls that can keep the host from going on, by class; not waits for what MPI then sends."""
     is_copy, sync = calls.named(patterns.COPIES), calls.named(patterns.SYNCS)
     later = np.isin(calls.codes, [i for i, t in enumerate(calls.texts) if "async" in t.lower()])
-    pageable = is_copy & later & calls.pageable
+    pageable = is_copy & later & calls.are(PAGEABLE)
     ends = sync & _follow(calls, pageable)
     sync &= containing(merge(exchanges.starts - _FOLLOWING_NS, exchanges.ends), calls.end) < 0
     # a synchronous copy waits for itself, from any memory
@@ -81,7 +81,7 @@ def _blocking(calls: Calls, exchanges: Merged) -> dict[str, tuple[Merged, str, i
         "allocation": calls.set_of(calls.named(patterns.ALLOCATIONS)),
         "pageable-copy": calls.set_of(pageable | ends),
         "sync-copy": calls.set_of(is_copy & ~later),
-        "sync": calls.set_of((sync & ~ends) | (is_copy & later & calls.staged)),
+        "sync": calls.set_of((sync & ~ends) | (is_copy & later & calls.are(STAGED))),
     }
     intervals, _, _ = found["pageable-copy"]
     _, name, count = calls.set_of(pageable)

@@ -16,8 +16,7 @@ from alltrace.run.clock import ClockMap
 from alltrace.trace.arrays import Int64
 from alltrace.trace.intervals import containing, exclusive, overlap_ns
 
-BLOCKING = ("allocation", "pageable-copy", "sync-copy", "sync")
-"""Classes of calls that may wait for the device."""
+BLOCKING = ("allocation", "pageable-copy", "sync-copy", "sync")  # classes of calls that may wait for the device
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,7 @@ _AS_MUCH = 0.8
 _MOST_CAUSES = 6
 """Of more causes only those that are reported anyway, and then those with most time, are tried with each other."""
 
-_IN_THE_SAME_STEPS = 0.75
-"""Two losses are in the same steps if their parts in these have this share in common."""
+_IN_THE_SAME_STEPS = 0.75  # two losses are in the same steps if their parts in these have this share in common
 
 _NO_CAUSES = frozenset({"jitter", "missing-rank", "unexplained", "hand-over"})
 

@@ -14,11 +14,8 @@ from alltrace.recipes.questions.diagnose.time_slices import LEAST_LAUNCHES, LEAS
 from alltrace.trace.arrays import Floats, Int64, blocks
 from alltrace.trace.distinct import distinct_rows
 
-_MOST_WORKS = 64
-"""Works kept of a rank, the longest in sum; what the others take is `rest_ns`."""
-
-PIECES = 8
-"""Pieces of a run without steps, of as many kernels each: what is so in all of them is not chance."""
+_MOST_WORKS = 64  # works kept of a rank, the longest in sum; what the others take is `rest_ns`
+PIECES = 8  # pieces of a run without steps, of as many kernels each: what is so in all of them is not chance
 
 
 @dataclass(frozen=True)

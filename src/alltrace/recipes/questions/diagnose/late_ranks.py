@@ -11,15 +11,11 @@ from alltrace.recipes.questions.diagnose.finding import LEAST_SHARE, Finding
 from alltrace.recipes.questions.diagnose.gaps import CLASSES
 from alltrace.trace.distinct import rows_by
 
-_LEAST_EXCESS = 0.01
-"""A rank differs if its own time exceeds the others' by this share of the step."""
-
-_LEAST_LAST = 0.5
-"""It must arrive last at this share of the operations at which somebody waits."""
+_LEAST_EXCESS = 0.01  # a rank differs if its own time exceeds the others' by this share of the step
+_LEAST_LAST = 0.5  # it must arrive last at this share of the operations at which somebody waits
 
 
-_HELD = 0.5
-"""What a rank takes longer is known if the classes of a finding about it hold this share of that."""
+_HELD = 0.5  # what a rank takes longer is known if the classes of a finding about it hold this share of that
 
 
 def find(all_ranks: AllRankFacts, others: Sequence[Finding], known: Sequence[Finding] = ()) -> list[Finding]:

@@ -11,6 +11,7 @@ from alltrace.recipes.analysis.network_state import NetworkState, compared_netwo
 from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
 from alltrace.recipes.questions.diagnose.finding import Finding
 from alltrace.recipes.questions.diagnose.machine_state import MachineState
+from alltrace.recipes.questions.diagnose.rank_facts import RankFacts
 
 _SLOW = ("straggler", "slow-host", "throttling", "jitter")
 """Kinds that a GPU's clock can be the cause of: what it was is stated, or how to find it out."""
@@ -22,6 +23,9 @@ the network did is stated, or how to find it out."""
 _EXPOSED = "exposed-communication"
 """For communication that is not slow, what the network did is stated if it is unusual."""
 
+_STAGED = (*_TRANSFERS, _EXPOSED, "unexplained")
+"""Kinds of communication of which it is stated that MPI copies what it sends through host memory, where it does."""
+
 _LATE_HOST = {"host-pause": "host-pause", "data-stall": "data", "launch-bound": "launch"}
 """Kinds that CPUs can be the cause of, with the class of the host's time that each is of: the evidence states what they
 did, or how to find it out if the report shows nothing that the host does, or only some ranks have it."""
@@ -29,8 +33,7 @@ did, or how to find it out if the report shows nothing that the host does, or on
 _PLACED = (*_LATE_HOST, "straggler", "slow-host", "low-bandwidth", "pageable-copy")
 """Kinds that the CPUs on which a rank runs can be the cause of: it is stated if they are unusual."""
 
-_FINE = ("_share", "gb_per_s")
-"""Numbers that are stated with three decimals; others have one."""
+_FINE = ("_share", "gb_per_s")  # numbers that are stated with three decimals; others have one
 
 
 def with_machine_evidence(
@@ -69,6 +72,8 @@ def _said(
         hosts = sorted({all_ranks.hosts[rank] for rank in finding.ranks})
         network = compared_networks(networks, hosts)
         said += [network] if finding.kind in _TRANSFERS or network.slower else []
+    if finding.kind in _STAGED and "communication" in finding.loss.classes:
+        said += _staged_by_mpi([f for rank in finding.ranks if (f := all_ranks.facts.get(rank)) is not None])
     if finding.kind in _LATE_HOST:
         cpus = compared_hosts({r: s.cpus.get(_LATE_HOST[finding.kind]) for r, s in states.items()}, finding.ranks)
         wanted = finding.kind == "host-pause" or len(finding.ranks) < len(states)
@@ -77,3 +82,14 @@ def _said(
         places = compared_places({rank: state.places for rank, state in states.items()}, finding.ranks, all_ranks.hosts)
         said += [places] if places.slower else []
     return said
+
+
+def _staged_by_mpi(facts: Sequence[RankFacts]) -> list[Comparison]:
+    steps = max(sum(len(f.steps) for f in facts), 1)
+    copies, moved = sum(f.staged_copies for f in facts), sum(f.staged_bytes for f in facts)
+    sentence = (
+        "MPI copies what it sends or receives through host memory; let it reach device memory itself: by CUDA IPC"
+        " within a host, by GPUDirect RDMA between hosts."
+    )
+    evidence = {"staged_copies_per_step": copies / steps, "staged_bytes_per_step": moved / steps}
+    return [Comparison(sentence, evidence)] if copies else []

@@ -27,20 +27,11 @@ from alltrace.trace.arrays import integers
 from alltrace.trace.distinct import distinct
 from alltrace.trace.kernel_families import ATTENTION, SOFTMAX
 
-_NEAR_ROOF = 0.5
-"""From this share of its roof on an operator is as fast as such kernels usually are."""
-
-_FAR_BELOW = 0.35
-"""Below this share of the roof it is slow even if its shapes do not say why."""
-
-_BELOW_ANY = 0.8
-"""Below this share of the lowest roof of all devices it is slow on any, if its shapes say why."""
-
-_FAR_BELOW_RIDGE = 0.25
-"""Below this share of the ridge an operator does nothing but read and write."""
-
-_MOST_OPERATORS = 32
-"""Kept of a rank."""
+_NEAR_ROOF = 0.5  # from this share of its roof on an operator is as fast as such kernels usually are
+_FAR_BELOW = 0.35  # below this share of the roof it is slow even if its shapes do not say why
+_BELOW_ANY = 0.8  # below this share of the lowest roof of all devices it is slow on any, if its shapes say why
+_FAR_BELOW_RIDGE = 0.25  # below this share of the ridge an operator does nothing but read and write
+_MOST_OPERATORS = 32  # kept of a rank
 
 _SHORT_NS = 10_000
 _SHORT = Reason(

@@ -35,17 +35,13 @@ from alltrace.trace.distinct import distinct, distinct_rows
 from alltrace.trace.intervals import overlap_ns
 from alltrace.trace.kernel_families import CONVOLUTION, GEMM, SOFTMAX
 
-SMALL_NS = 10_000
-"""A kernel below this is a small one; launching it takes as long."""
-
-_VECTOR_GAIN = 0.5
-"""Elements of half the size are read in half the time."""
+SMALL_NS = 10_000  # a kernel below this is a small one; launching it takes as long
+_VECTOR_GAIN = 0.5  # elements of half the size are read in half the time
 
 _VECTOR = re.compile("gemv|gemmk1")
 _COPY = re.compile("copy_kernel")
 _BACKWARD = re.compile("(?i)backward|bwd|grad")
-_MOST_COPIES = 4
-"""Beyond a product: three operands, and one more."""
+_MOST_COPIES = 4  # beyond a product: three operands, and one more
 
 _SAVED = ("precision", "attention", "fusion", "shapes", "small-kernels")
 _LAUNCH = (*LAUNCH, *RESOURCES)

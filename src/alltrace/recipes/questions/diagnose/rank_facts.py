@@ -14,15 +14,24 @@ from numpy.typing import NDArray
 from alltrace.align.step_names import iteration_of
 from alltrace.recipes.questions.diagnose.calls import Calls, is_pageable
 from alltrace.recipes.questions.diagnose.finding import PARTS
-from alltrace.recipes.questions.diagnose.gaps import CLASSES, HOST_CLASSES, HostSets, activity, classify, regions_of
+from alltrace.recipes.questions.diagnose.gaps import (
+    CLASSES,
+    HOST_CLASSES,
+    Activity,
+    HostSets,
+    activity,
+    classify,
+    regions_of,
+)
 from alltrace.recipes.questions.diagnose.host_sets import host_sets
 from alltrace.recipes.questions.diagnose.kernel_rows import Int32, KernelRows
 from alltrace.recipes.questions.diagnose.kernel_work import PIECES, KernelWork, kernel_work
 from alltrace.recipes.questions.diagnose.operator_rates import SlowOperator, slow_operators
 from alltrace.recipes.questions.diagnose.potential import Potential, potentials
+from alltrace.replay.work import FULL_QUEUE
 from alltrace.run.clock import ClockMap
 from alltrace.run.rank import Rank
-from alltrace.trace.arrays import Int64, blocks, coded, integers, is_one_of, is_true
+from alltrace.trace.arrays import Flags, Int64, blocks, coded, integers, is_one_of, is_true
 from alltrace.trace.intervals import (
     Merged,
     closed,
@@ -37,26 +46,28 @@ from alltrace.trace.intervals import (
 
 _SMALLER = {
     "graphs": ("start", "end", "correlation", "process"),
-    "copies": ("start", "end", "correlation", "process", "bytes", "kind", "src_kind", "dst_kind", "collective"),
+    "copies": (
+        "start",
+        "end",
+        "correlation",
+        "process",
+        "stream",
+        "bytes",
+        "kind",
+        "src_kind",
+        "dst_kind",
+        "collective",
+    ),
 }
 """Tables that are read whole."""
 
 _LEAST_COPY_BYTES = 256 << 10
 
-LEAST_PAUSE_NS = 10_000_000
-"""A pause of a device that is shorter is within a phase of its role, not between two."""
-
-_FEWEST_WAITED = 3
-"""In fewer steps in a row a wait for a batch says nothing of the loader's pace."""
-
-_IN_A_ROW = 0.8
-"""Nor do waits here and there: this share of the steps with waits are in a row, or half of all steps."""
-
-_LIMITING = 0.1
-"""Nor do waits that are a smaller share of that time."""
-
-_GOING_ON_NS = 50_000
-"""A pause that begins so soon after a wait is what the program does with what it waited for."""
+LEAST_PAUSE_NS = 10_000_000  # a pause of a device that is shorter is within a phase of its role, not between two
+_FEWEST_WAITED = 3  # in fewer steps in a row a wait for a batch says nothing of the loader's pace
+_IN_A_ROW = 0.8  # nor do waits here and there: this share of the steps with waits are in a row, or half of all steps
+_LIMITING = 0.1  # nor do waits that are a smaller share of that time
+_GOING_ON_NS = 50_000  # a pause that begins so soon after a wait is what the program does with what it waited for
 
 
 @dataclass
@@ -81,7 +92,7 @@ class RankFacts:
     )
     loader_ns: int  # what others took to prepare the batches of a step, while the host waited for them; 0 if unknown
     paused_behind_ns: int  # the part of that in pauses that begin as a wait of class `sync` ends
-    launch_ns: int  # median time from one launch of a compute kernel to the next
+    launch_ns: int  # median time from one launch of a compute kernel to the next, 0 for those into a full queue
     kernels: int  # compute kernels in the judged steps
     kernel_total_ns: int  # their summed durations
     graphs: int  # graphs traced as a whole
@@ -95,6 +106,9 @@ class RankFacts:
     parts: Int64 | None = (
         None  # `times` of `PARTS` equal parts of a run without steps, (PARTS, len(CLASSES)); None with steps
     )
+
+    staged_copies: int = 0  # copies between device and host that MPI makes in its calls, in the judged steps
+    staged_bytes: int = 0  # their bytes
 
     @property
     def paused_ns(self) -> int:
@@ -132,6 +146,7 @@ def gather(rank: Rank, steps: Any) -> tuple[RankFacts, HostSets] | None:
     """
     graphs, copies = (rank.table(table, columns) for table, columns in _SMALLER.items())
     calls = Calls(rank, graphs, copies)
+    copied_at = np.where(calls.launched[2], calls.launched[0], -1)[len(calls.launched[0]) - copies.num_rows :]
     kernels, work = calls.kernels, activity(graphs, copies, calls)
     # an entry without duration has no information
     spans = [m for m in (work.compute, work.communication, work.copies) if len(m.starts)]
@@ -162,6 +177,7 @@ def gather(rank: Rank, steps: Any) -> tuple[RankFacts, HostSets] | None:
         kernels, _pieces(kernels, counted) if whole_run else counted, PIECES if whole_run else len(regions)
     )
     kinds, copied, took = _copies(copies, regions)
+    staged = _staged_by_mpi(copies, containing(host.exchanges, copied_at) >= 0, kernels, regions)
     in_graphs = intersection(merge(integers(graphs.column("start")), integers(graphs.column("end"))), judged).total_ns
     facts = RankFacts(
         steps=numbered,
@@ -180,7 +196,7 @@ def gather(rank: Rank, steps: Any) -> tuple[RankFacts, HostSets] | None:
         host_ns=np.stack(taken, axis=1),
         loader_ns=_loader_ns(rows, host.batches),
         paused_behind_ns=paused_behind,
-        launch_ns=_middle_of_steps(work.launch_start),
+        launch_ns=_launch_ns(work),
         kernels=int((counted >= 0).sum()),
         kernel_total_ns=int(work_done.total_ns.sum()),
         graphs=graphs.num_rows,
@@ -192,6 +208,8 @@ def gather(rank: Rank, steps: Any) -> tuple[RankFacts, HostSets] | None:
         left_out=left_out,
         of_host=rank.host_work is not None,
         parts=parts,
+        staged_copies=int(staged.sum()),
+        staged_bytes=int(integers(copies.column("bytes"))[staged].sum()),
     )
     return facts, host
 
@@ -290,19 +308,32 @@ def _pieces(kernels: KernelRows, counted: Int32) -> Int32:
     return found
 
 
-def _middle_of_steps(moments: Int64) -> int:
-    if len(moments) < 2:
+def _launch_ns(work: Activity) -> int:
+    """The median time from one launch to the next; 0 for those into a full queue, where the device sets the pace."""
+    if len(work.launch_start) < 2:
         return 0
-    steps = np.diff(moments if (moments[1:] >= moments[:-1]).all() else np.sort(moments))
-    middle = sorted({(len(steps) - 1) // 2, len(steps) // 2})
-    steps.partition(middle)
-    return int(np.mean(steps[middle]))
+    moments = (
+        work.launch_start if (work.launch_start[1:] >= work.launch_start[:-1]).all() else np.sort(work.launch_start)
+    )
+    between = np.diff(moments)
+    between[FULL_QUEUE:][moments[FULL_QUEUE:-1] < work.starts[: -FULL_QUEUE - 1]] = 0
+    middle = sorted({(len(between) - 1) // 2, len(between) // 2})
+    between.partition(middle)
+    return int(np.mean(between[middle]))
 
 
 def _sums(at: NDArray[np.intp], values: Int64, count: int) -> Int64:
     found = np.zeros(count, np.int64)
     np.add.at(found, at, values)
     return found
+
+
+def _staged_by_mpi(copies: Any, in_call: Flags, kernels: KernelRows, regions: Int64) -> Flags:
+    """Which copies of judged steps are to or from the host within calls of MPI, on streams that nothing else uses."""
+    stream = integers(copies.column("stream"), -1)
+    used = np.concatenate((stream[~in_call], *kernels.of_kinds("stream")))
+    judged = _step_of(integers(copies.column("start")), regions) >= 0
+    return in_call & judged & is_one_of(copies.column("kind"), ("DtoH", "HtoD")) & ~np.isin(stream, used)
 
 
 def _copies(table: Any, regions: Int64) -> tuple[list[str], Int64, Int64]:

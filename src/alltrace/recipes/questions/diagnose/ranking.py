@@ -16,8 +16,7 @@ from alltrace.recipes.questions.diagnose.finding import (
 
 _STATED = "this time is already included in the losses of other findings"
 
-_AS_MUCH = 0.1
-"""Losses are as near as this share of them: which of two closer ones is larger is unknown."""
+_AS_MUCH = 0.1  # losses are as near as this share of them: which of two closer ones is larger is unknown
 
 _ONE_CAUSE = frozenset({"exposed-communication"})
 """Kinds with findings that are parts of one cause: what the program itself communicates, whether compute could hide it

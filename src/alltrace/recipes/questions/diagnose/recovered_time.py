@@ -19,14 +19,9 @@ from alltrace.replay.peers import Peers
 from alltrace.replay.rank_graph import COMPUTE, COPY, TRANSFER, RankGraph
 from alltrace.trace.arrays import Flags, Floats, Int64
 
-MOST_ERROR = 0.05
-"""A replay that is further from the unchanged run answers nothing."""
-
-_MOST_OPERATIONS = 1 << 32
-"""More than a step has, so that a step and a number of an operation are one number."""
-
-_AT_THE_END = 0.1
-"""A wait is at the end of a step if at most this share of the step's kernels is launched after it."""
+MOST_ERROR = 0.05  # a replay that is further from the unchanged run answers nothing
+_MOST_OPERATIONS = 1 << 32  # more than a step has, so that a step and a number of an operation are one number
+_AT_THE_END = 0.1  # a wait is at the end of a step if at most this share of the step's kernels is launched after it
 
 _ALIKE = 2.0
 """Ranks with as many operations are alike if they differ by up to this many times what the one does that differs least:
@@ -81,6 +76,12 @@ class RecoveredTime:
         )
         self._place[self.replay.graph.arcs] = np.arange(len(self.replay.graph.arcs))
         self._before = replayed(self.replay, self.replay.weights)
+
+    @cached_property
+    def _of_ranks(self) -> list[tuple[HostTime, RankGraph, int, int]]:
+        """Of each rank the host's time, the graph, and the first of its arcs and of its nodes in the joint graph."""
+        firsts, bases = self._first_arc.tolist(), self.replay.base.tolist()
+        return list(zip(self._hosts, self.replay.parts, firsts, bases, strict=True))
 
     @cached_property
     def peers(self) -> Peers:
@@ -383,7 +384,7 @@ class RecoveredTime:
     def keep_host(self) -> Flags:
         """Which nodes are copies of calls that keep a host: from and to pageable memory, and synchronous ones."""
         found = np.zeros(len(self.replay.kind), np.bool_)
-        for host, part, base in zip(self._hosts, self.replay.parts, self.replay.base.tolist(), strict=True):
+        for host, part, _, base in self._of_ranks:
             found[base : base + len(part.when)] = host.copy_class >= 0
         return found
 
@@ -416,9 +417,7 @@ class RecoveredTime:
         weights = self.replay.weights.copy()
         changed = False
         away = np.zeros(len(self.replay.kind), np.bool_)
-        for host, part, first, base in zip(
-            self._hosts, self.replay.parts, self._first_arc.tolist(), self.replay.base.tolist(), strict=True
-        ):
+        for host, part, first, base in self._of_ranks:
             gone = host.wait_arc[host.wait_class == column] if name in BLOCKING else np.empty(0, np.int64)
             if name == "sync":
                 gone = gone[~self._last_of_step(part, base, gone)]
@@ -444,9 +443,7 @@ class RecoveredTime:
         by rank.
         """
         weights, column = self.replay.weights.copy(), HOST_CLASSES.index(name)
-        for host, part, first, base in zip(
-            self._hosts, self.replay.parts, self._first_arc.tolist(), self.replay.base.tolist(), strict=True
-        ):
+        for host, part, first, base in self._of_ranks:
             after = np.where(host.after_class == column, host.after, 0)
             # a wait has an arc to each piece of work that is launched next
             own = np.flatnonzero(self._judged(base + part.target[host.arc]) & (after > 0))
@@ -461,14 +458,14 @@ class RecoveredTime:
             self._reduce(weights, first + host.arc, np.rint(np.maximum(after - max(left, 0.0), 0)).astype(np.int64))
         return weights
 
-    def _judged(self, nodes: Int64) -> Flags:
+    def _judged(self, nodes: NDArray[Any]) -> Flags:
         judged: Flags = np.ones(len(nodes), np.bool_)
         return judged if self._steps is None else np.isin(self.replay.step[nodes], self._steps)
 
     def waits(self, name: str) -> int:
         """How many of the host's waits of one of `HOST_CLASSES` `no_host` leaves out, over ranks and judged steps."""
         column, found = HOST_CLASSES.index(name), 0
-        for host, part, base in zip(self._hosts, self.replay.parts, self.replay.base.tolist(), strict=True):
+        for host, part, _, base in self._of_ranks:
             gone = host.wait_arc[host.wait_class == column]
             gone = gone[~self._last_of_step(part, base, gone)] if name == "sync" else gone
             nodes = np.unique(part.target[gone])

@@ -13,15 +13,14 @@ from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
 from alltrace.recipes.questions.diagnose.finding import MEDIUM_SHARE, Finding
 from alltrace.recipes.questions.diagnose.gaps import CLASSES, HOST_CLASSES
 from alltrace.recipes.questions.diagnose.recovered_time import RecoveredTime
-from alltrace.trace.arrays import Flags
+from alltrace.trace.arrays import Flags, Floats
 
 _LEAST_GROWTH = MEDIUM_SHARE
 
-_SAME_TIME = 2
-"""Changes this many steps apart can be one."""
+_SAME_TIME = 2  # changes this many steps apart can be one
+_MOSTLY = 0.6  # a class of which later steps lose this share is what grows
 
-_MOSTLY = 0.6
-"""A class of which later steps lose this share is what grows."""
+_NAMED = ("compilation", "module-loading")  # what takes time in some steps by its nature is a finding of its own
 
 _ADVICE = {
     "compute": "kernels take longer, or are more",
@@ -39,9 +38,9 @@ def find(all_ranks: AllRankFacts) -> list[Finding]:
     times = np.where(np.isnan(all_ranks.times[:, :, :1]), np.nan, all_ranks.times)
     own = np.nansum(times, axis=2) - np.nan_to_num(times[:, :, CLASSES.index("communication")])
     own[np.isnan(times[:, :, 0])] = np.nan
-    usual = np.nanpercentile(own, 25, axis=0, method="lower")
-    middle = float(np.median(usual))
-    late = later_part(usual / middle, _LEAST_GROWTH) if middle > 0 else None
+    usual, late = _later(own)
+    if late is None:  # a start-up that keeps the host hides kernels that become longer soon after it
+        usual, late = _later(times[:, :, CLASSES.index("compute")])
     if late is None:
         return []
     there = ~np.isnan(own)
@@ -57,8 +56,10 @@ def find(all_ranks: AllRankFacts) -> list[Finding]:
         if name != "communication"
     }
     grows = max(growth, key=lambda name: growth[name])
+    if grows in _NAMED:
+        return []
     values = all_ranks.of(grows)
-    before = np.median(values[:, ~late], axis=1, keepdims=True)
+    before = np.percentile(values[:, ~late], 50, axis=1, keepdims=True, method="lower")
     lost = np.where(late, np.maximum(values - before, 0.0), 0.0)
     share = np.divide(lost, values, out=np.zeros_like(lost), where=values > 0)
     change = (
@@ -83,6 +84,13 @@ def find(all_ranks: AllRankFacts) -> list[Finding]:
     ranks = tuple(all_ranks.ranks.tolist())
     where = _kernel(all_ranks, late) if grows == "compute" else grows
     return [Finding("regression", loss, ranks, where, advice, evidence, 0.85)]
+
+
+def _later(values: Floats) -> tuple[Floats, Flags | None]:
+    """What three quarters of the ranks take at least in each step, and the later steps in which that is more."""
+    usual = np.nanpercentile(values, 25, axis=0, method="lower")
+    middle = float(np.median(usual))
+    return usual, later_part(usual / middle, _LEAST_GROWTH) if middle > 0 else None
 
 
 def resolved(findings: Sequence[Finding]) -> list[Finding]:

@@ -19,8 +19,7 @@ from alltrace.recipes.questions.diagnose.kernel_work import PIECES
 from alltrace.trace.arrays import Floats, Int64
 from alltrace.trace.distinct import distinct_rows
 
-_LEAST_COVERED = 0.5
-"""A ratio is known where works that other ranks have too take this share of the time in kernels."""
+_LEAST_COVERED = 0.5  # a ratio is known where works that other ranks have too take this share of the time in kernels
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,7 @@ from alltrace.recipes.questions.diagnose.finding import LEAST_SHARE, Finding
 from alltrace.recipes.questions.diagnose.recovered_time import RecoveredTime
 from alltrace.trace.number_text import number_ranges
 
-_SURE = 0.9
-"""Only several kernels that agree make a finding, so there is little doubt of it."""
+_SURE = 0.9  # only several kernels that agree make a finding, so there is little doubt of it
 
 
 def find(all_ranks: AllRankFacts, run: RunFacts) -> list[Finding]:

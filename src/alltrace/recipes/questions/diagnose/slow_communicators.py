@@ -11,27 +11,17 @@ from alltrace.recipes.questions.diagnose.absent_ranks import bus_bytes
 from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts, Members
 from alltrace.trace.arrays import Floats, Int64
 
-_SLOW_RATE = 1.6
-"""A communicator is slow when it takes at least this many times as long as its peers."""
-
-_SLOWER = 1.25
-"""The same if its peers differ little from each other, and where it shares a rank with one that is slow,"""
-
-_FAR = 4
-"""which they do if the fastest exceeds the slowest of them by this many times less."""
+_SLOW_RATE = 1.6  # a communicator is slow when it takes at least this many times as long as its peers
+_SLOWER = 1.25  # the same if its peers differ little from each other, and where it shares a rank with one that is slow,
+_FAR = 4  # which they do if the fastest exceeds the slowest of them by this many times less
 
 _LEAST_PART = 0.1
 """A slow communicator that loses less than this share of what another one loses is none, unless it is nearly as
 slow."""
 
-_LEAST_BYTES = 1 << 20
-"""Smaller messages say more of latency than of bandwidth."""
-
-_ENOUGH = 3
-"""Of fewer operations nothing is typical."""
-
-_AS_MANY = 0.1
-"""Communicators have as many operations where their numbers differ by this share or less."""
+_LEAST_BYTES = 1 << 20  # smaller messages say more of latency than of bandwidth
+_ENOUGH = 3  # of fewer operations nothing is typical
+_AS_MANY = 0.1  # communicators have as many operations where their numbers differ by this share or less
 
 _AS_LARGE = 4
 """Rates of messages are compared if their typical sizes differ by at most this factor: larger ones use more of a

@@ -15,18 +15,17 @@ from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
 from alltrace.trace.arrays import Floats, Int64
 from alltrace.trace.distinct import distinct_rows
 
-_STALL_NS = 1_000_000
-"""A launch that takes less than this longer than usual does not stall."""
+_STALL_NS = 1_000_000  # a launch that takes less than this longer than usual does not stall
 
 _STALL_TIMES, _STALL_DEVIATIONS = 3.0, 10.0
 """It takes this many times as long as usual, and is this many deviations away."""
 
-_RARELY = 1 / 3
-"""A work that takes longer in more of the steps is slow, and does not stall."""
+_FACTOR_DEVIATIONS = 5.0  # and by factors this many: what varies by large factors is sometimes that long
+
+_RARELY = 1 / 3  # a work that takes longer in more of the steps is slow, and does not stall
 
 _NORMAL = 1.4826
-_FEW, _OWNED = 0.25, 0.75
-"""Stalls belong to a quarter of the ranks, or one, if these have three quarters of the time."""
+_FEW, _OWNED = 0.25, 0.75  # stalls belong to a quarter of the ranks, or one, if these have three quarters of the time
 
 
 def stalls(all_ranks: AllRankFacts) -> Mapping[int, Int64]:
@@ -42,10 +41,12 @@ def stalls(all_ranks: AllRankFacts) -> Mapping[int, Int64]:
     ran = longest > 0
     if not ran.any():
         return {}
-    usual, deviation = _middles(longest[ran], of_cell[ran], int(code.max()) + 1)
+    usual, deviation = _middles(longest[ran].astype(np.float64), of_cell[ran], int(code.max()) + 1)
+    _, factor = _middles(np.log(longest[ran]), of_cell[ran], int(code.max()) + 1)
     beyond = longest - usual[of_cell]
     stalled = ran & (beyond >= _STALL_NS) & (longest >= _STALL_TIMES * usual[of_cell])
     stalled &= beyond >= _STALL_DEVIATIONS * deviation[of_cell]
+    stalled &= longest >= usual[of_cell] * np.exp(_FACTOR_DEVIATIONS * factor[of_cell])
     stalled_ns = np.where(stalled, beyond, 0).astype(np.int64)
     split = np.split(stalled_ns, np.cumsum([n * k for n, k in sizes])[:-1])
     of_rank = {rank: own.reshape(size) for rank, own, size in zip(facts, split, sizes, strict=True)}
@@ -63,7 +64,8 @@ def stalls(all_ranks: AllRankFacts) -> Mapping[int, Int64]:
     return {rank: own for rank, own in of_rank.items() if own.any() and own.sum() >= least}
 
 
-def _middles(values: Int64, group: Int64, groups: int) -> tuple[Floats, Floats]:
+def _middles(values: Floats, group: Int64, groups: int) -> tuple[Floats, Floats]:
+    """Of each group of values the median, and the deviation by the median of what they differ from it."""
 
     def medians(of: Floats) -> Floats:
         order = np.lexsort((of, group))
@@ -72,5 +74,5 @@ def _middles(values: Int64, group: Int64, groups: int) -> tuple[Floats, Floats]:
         at = np.minimum(first + counts // 2, len(of) - 1)
         return np.where(counts > 0, of[order[at]], np.inf)
 
-    middle = medians(values.astype(np.float64))
+    middle = medians(values)
     return middle, _NORMAL * medians(np.abs(values - middle[group]))

@@ -14,26 +14,16 @@ import numpy as np
 
 from alltrace.trace.arrays import Flags, Int64
 
-LEAST_NS = 500_000
-"""Slices are longer; shapes of small kernels that happen to differ alike, mostly by less."""
-
-LEAST_LAUNCHES = 12
-"""Fewer interrupted launches can be chance."""
+LEAST_NS = 500_000  # slices are longer; shapes of small kernels that happen to differ alike, mostly by less
+LEAST_LAUNCHES = 12  # fewer interrupted launches can be chance
 
 _LEAST_KERNELS = 4
 """So many different kernels have to agree: shapes of two or three that belong together can differ alike."""
 
-_LEAST_STEPS = 3
-"""So many steps have to have interrupted launches: one may be special."""
-
-_FEWEST = 8
-"""A kernel's usual time is known from this number of launches on."""
-
-_USUAL = 10
-"""The usual time of a launch is the lowest tenth's: a neighbour may interrupt most launches of a kernel."""
-
-_BAND = 0.05
-"""Excesses agree if they differ from a multiple of the slice by this share of it or less."""
+_LEAST_STEPS = 3  # so many steps have to have interrupted launches: one may be special
+_FEWEST = 8  # a kernel's usual time is known from this number of launches on
+_USUAL = 10  # the usual time of a launch is the lowest tenth's: a neighbour may interrupt most launches of a kernel
+_BAND = 0.05  # excesses agree if they differ from a multiple of the slice by this share of it or less
 
 _MOSTLY = 0.75
 """A kernel agrees if this share of its excesses does, and the device is shared if this share of such kernels does."""
@@ -42,14 +32,12 @@ _UNLIKE = 2.0
 """Kernels that agree take times that differ by this factor: then their excess is not in proportion to what they
 take."""
 
-_NO_CLOCK = 3.0
-"""A slower clock stretches no kernel by this factor."""
+_NO_CLOCK = 3.0  # a slower clock stretches no kernel by this factor
 
 _STEADY = 0.25
 """Launches that are not interrupted take at most this share longer than usual; kernels that vary take any time."""
 
-_ALIKE = 1.5
-"""Median excesses of different kernels by slices of any length differ by this factor."""
+_ALIKE = 1.5  # median excesses of different kernels by slices of any length differ by this factor
 
 
 @dataclass(frozen=True)

@@ -12,14 +12,9 @@ from alltrace.recipes.questions.diagnose.finding import LEAST_SHARE, MEDIUM_SHAR
 from alltrace.recipes.questions.diagnose.gaps import CLASSES
 from alltrace.recipes.questions.diagnose.ranking import Ranked
 
-FILLED = 0.9
-"""Compute fills the time from this share of it on: then nothing else can cost much."""
-
-_SMALL = 0.5
-"""Below this share of compute there must be a finding."""
-
-_EXPLAINED = 0.5
-"""The findings explain the time without compute when they claim this share of it."""
+FILLED = 0.9  # compute fills the time from this share of it on: then nothing else can cost much
+_SMALL = 0.5  # below this share of compute there must be a finding
+_EXPLAINED = 0.5  # the findings explain the time without compute when they claim this share of it
 
 _DOES = {
     "communication": "communication runs that compute waits for",
