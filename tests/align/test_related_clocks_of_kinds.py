@@ -43,6 +43,10 @@ def test_streams_of_a_member_are_told_apart_by_how_many_operations_they_have():
         def __len__(self):
             return len(self.member)
 
+        @property
+        def messages(self):
+            return self.exchanging | (self.paired != 0)
+
     kinds = Kinds(
         member=np.array([0, 0, 0, 1, 1, 1, 0]),
         stream=np.array([7, 8, 9, 20, 21, 22, 8]),
