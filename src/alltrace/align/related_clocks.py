@@ -294,16 +294,17 @@ def _stages(timelines: AnyTimelines, shift: Mapping[int, float], placing: Placin
             couples = _pairs(kinds.communicator[chosen], kinds.member[chosen], kinds.count[chosen])
             yield (_Edge(first, second, ends) for first, second in couples)
     unnamed: list[Iterator[_Edge]] = []
-    chosen = kinds.messages & ~known
-    if chosen.any():
-        ends = _ends(timelines, shift, chosen, distinct_rows(kinds.stream)[1])
-        unnamed.append(_sharpest_first(np.unique(kinds.member[chosen]).tolist(), ends, placing))
     # if an inferred communicator is wrong, the pattern of all operations still relates its members
     chosen = kinds.synchronising | kinds.messages
     chosen &= ~known | (kinds.communicator >= timelines.first_inferred)
     if chosen.any():
         ends = _ends(timelines, shift, chosen, _stream_keys(kinds, chosen))
-        with_messages = bool(kinds.messages[chosen].any())
+        messages = kinds.messages & ~known
+        with_messages = bool(messages.any())
+        if with_messages:
+            of_streams = _ends(timelines, shift, messages, distinct_rows(kinds.stream)[1])
+            members = np.unique(kinds.member[messages]).tolist()
+            unnamed.append(_sharpest_first(members, ((of_streams, relate_streams), (ends, relate_partly)), placing))
         couples = _guesses(np.unique(kinds.member[chosen]).tolist())
         unnamed.append(_Edge(first, second, ends, relate_partly, with_messages) for first, second in couples)
     yield chain.from_iterable(unnamed)
@@ -329,23 +330,24 @@ def _stream_keys(kinds: Kinds, chosen: Flags) -> Int64:
     return distinct_rows(op, place)[1]
 
 
-def _sharpest_first(members: list[int], ends: Callable[[int], Ends], placing: Placing) -> Iterator[_Edge]:
+def _sharpest_first(
+    members: list[int], relations: Iterable[tuple[Callable[[int], Ends], _Relation]], placing: Placing
+) -> Iterator[_Edge]:
     """Ranks that may exchange messages, by how sharp some of their stride are: those that do, before others in step."""
     unit = {m: placing.units.get(m, ("rank", m)) for m in members}
-    edges = [
-        _Edge(first, second, ends, relate_streams, True)
-        for first, second in _guesses(members)
-        if unit[first] != unit[second]
-    ]
-    scales: dict[int, float] = {}
-    of_stride = rows_by(np.array([edge.second - edge.first for edge in edges], np.int64))
-    for stride, rows in of_stride.items():
-        some = [edges[n].line(placing) for n in rows[:: -(-len(rows) // _SOME)].tolist()]
-        certain = [line.scale_ns for line in some if line is not None and line.certainty >= _CERTAIN]
-        if 2 * len(certain) > len(some):
-            scales[stride] = float(np.median(certain))
-    for stride in sorted(scales, key=lambda s: (scales[s], s)):
-        yield from (edges[n] for n in of_stride[stride].tolist())
+    couples = [(first, second) for first, second in _guesses(members) if unit[first] != unit[second]]
+    of_stride = rows_by(np.array([second - first for first, second in couples], np.int64))
+    sharp: list[tuple[float, int, list[_Edge]]] = []
+    for ends, how in relations:
+        for stride, rows in of_stride.items():
+            own = [couples[n] for n in rows.tolist()]
+            edges = [_Edge(first, second, ends, how, messages=True) for first, second in own]
+            some = [edge.line(placing) for edge in edges[:: -(-len(edges) // _SOME)]]
+            certain = [line.scale_ns for line in some if line is not None and line.certainty >= _CERTAIN]
+            if 2 * len(certain) > len(some):
+                sharp.append((float(np.median(certain)), stride, edges))
+    for _, _, edges in sorted(sharp, key=lambda s: s[:2]):
+        yield from edges
 
 
 def _pairs(communicators: Int64, members: Int64, many: Int64) -> Iterator[tuple[int, int]]:
