@@ -299,11 +299,11 @@ def _stages(timelines: AnyTimelines, shift: Mapping[int, float], placing: Placin
     chosen &= ~known | (kinds.communicator >= timelines.first_inferred)
     if chosen.any():
         ends = _ends(timelines, shift, chosen, _stream_keys(kinds, chosen))
-        messages = kinds.messages & ~known
-        with_messages = bool(messages.any())
+        exchanges = kinds.messages & ~known
+        with_messages = bool(exchanges.any())
         if with_messages:
-            of_streams = _ends(timelines, shift, messages, distinct_rows(kinds.stream)[1])
-            members = np.unique(kinds.member[messages]).tolist()
+            of_streams = _ends(timelines, shift, exchanges, distinct_rows(kinds.stream)[1])
+            members = np.unique(kinds.member[exchanges]).tolist()
             unnamed.append(_sharpest_first(members, ((of_streams, relate_streams), (ends, relate_partly)), placing))
         couples = _guesses(np.unique(kinds.member[chosen]).tolist())
         unnamed.append(_Edge(first, second, ends, relate_partly, with_messages) for first, second in couples)
