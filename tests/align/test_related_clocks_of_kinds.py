@@ -9,7 +9,17 @@ import pytest
 
 from alltrace.align.clock_sharing import PlacedRank
 from alltrace.align.pair_clocks import ClockLine, Ends
-from alltrace.align.related_clocks import Placing, _clock, _Edge, _Forest, _guesses, _of_one_clock, _pairs, _stream_keys
+from alltrace.align.related_clocks import (
+    Placing,
+    _clock,
+    _Edge,
+    _Forest,
+    _guesses,
+    _of_one_clock,
+    _pairs,
+    _sharpest_first,
+    _stream_keys,
+)
 
 
 def test_members_with_most_operations_are_related_to_all_others():
@@ -106,3 +116,30 @@ def test_clocks_of_hosts_are_related_by_all_pairs_that_exchange_messages(message
     assert [lines[r] for r in range(4)] == [None] * 4
     assert [lines[r].offset_ns for r in range(4, 8)] == [pytest.approx(2e9 + 1e3 * expected_us, abs=10)] * 4
     assert (lines[4].scale_ns >= 32e3) == (messages and late_us[1] < 0)
+
+
+def test_ranks_that_may_exchange_messages_are_related_by_their_sharpest_operations_first():
+    time = np.arange(4.0)
+    ends = [Ends(time + 10.0 * r, np.zeros(4, np.int64), np.full(4, -1)) for r in range(4)]
+
+    def how(scale_ns, certain):
+        def line(first, second, *, rate):
+            stride = int(second.time[0] - first.time[0]) // 10
+            certainty = 1.0 if stride in certain else 0.5
+            return ClockLine(0.0, 0.0, 0.0, scale_ns[stride], 9, certainty) if stride in scale_ns else None
+
+        return line
+
+    streams, all_operations = how({1: 90.0, 2: 20.0, 3: 5.0}, {1, 2}), how({1: 30.0}, {1})
+    relations = [(ends.__getitem__, streams), (ends.__getitem__, all_operations)]
+    edges = list(_sharpest_first([0, 1, 2, 3], relations, Placing()))
+    at_two = [(0, 2, streams), (1, 3, streams)]
+    at_one = [(0, 1), (1, 2), (2, 3)]
+    assert [(e.first, e.second, e.how) for e in edges] == [
+        *at_two,
+        *((*pair, all_operations) for pair in at_one),
+        *((*pair, streams) for pair in at_one),
+    ]
+    assert all(e.messages for e in edges)
+    of_two_hosts = Placing({}, {}, dict(enumerate("aabb")), frozenset(range(4))).by_host()
+    assert [(e.first, e.second) for e in _sharpest_first([0, 1, 2, 3], relations[1:], of_two_hosts)] == [(1, 2)]
