@@ -168,8 +168,8 @@ def test_few_partitions_explain_all_places():
     assert _few(equal, many[:1], distance, groups, np.zeros((1, 3), np.int64)) == [(2, 0.6)]
     # before these, the one whose groups transfer alike
     assert _few(equal, many[:1], distance, groups, np.array([[0, 1, 1]])) == [(0, 0.6)]
-    # where times speak clearly against the nearest, and not by more than modes explain, neither is sure
-    for apart, answer in ((CLEAR / 100 - 0.01, (1, 0.6)), (CLEAR / 100 + 0.01, (1, 0.0)), (BY_MODES + 0.2, (0, 0.98))):
+    # where times speak against the nearest by more than modes explain, and not clearly, neither is sure
+    for apart, answer in ((BY_MODES - 0.01, (1, 0.6)), (BY_MODES + 0.01, (1, 0.0)), (BY_MODES + 0.2, (0, 0.98))):
         nearest_second = np.array([[5.0, 5.0 + apart]])
         [(place, score)] = _few(
             nearest_second, many[:1], np.array([2, 1]), np.array([1, 1]), np.zeros((1, 2), np.int64)

@@ -594,9 +594,8 @@ def _few(costs: Floats, many: Floats, distance: Int64, groups: Int64, apart: Int
             differ = apart[possible][its].max(axis=0)
             best = int(equal[np.lexsort((groups[equal], distance[equal], differ[equal]))[0]])
             of_place[its] = best
-            # where times speak clearly against it, neither is sure
-            agrees = worse[best] <= CLEAR - BY_MODES * many[possible][its].sum()
-            sure[best] = max(_BY_GRID if agrees else 0.0, sure.get(best, 0.0))
+            # where times speak against it more than modes explain, neither is sure
+            sure[best] = max(_BY_GRID if worse[best] <= 0.0 else 0.0, sure.get(best, 0.0))
         else:
             sure[one] = float(np.delete(surely, one).min(initial=1.0))
     result: list[tuple[int | None, float]] = [(None, 0.0)] * len(costs)
