@@ -85,6 +85,26 @@ def test_streams_that_do_the_same_at_other_times_are_of_one_class():
     assert [set(found.of(rank).tolist()) for rank in range(4)] == [{0}, {0}, {1}, {1}]
 
 
+@pytest.mark.parametrize(("apart_ns", "clear"), [(5_000, False), (3_000_000, True)])
+def test_a_stream_that_could_be_anothers_leaves_both_of_their_classes_in_doubt(apart_ns, clear):
+    """Two ranks send on one stream and receive on another, at nearly the same time or not."""
+    begin = np.cumsum(np.random.default_rng(4).uniform(8e6, 12e6, 40)).astype(np.int64)
+    tables = {}
+    for rank in range(2):
+        end = np.concatenate((begin, begin + apart_ns)) + 600_000 + 1_000 * rank
+        tables[rank] = table_of(
+            start=end - 500_000,
+            end=end,
+            device=[0] * 80,
+            stream=[7 + rank] * 40 + [20 + rank] * 40,
+            op=["SendRecv"] * 80,
+            evidence=["exchange"] * 80,
+        )
+    timelines = timelines_of(tables, Made({}, {}, {}).texts)
+    clocks = {m: RankClock(0.0, 0.0, 1_000.0, 1.0, 0) for m in timelines.extents}
+    assert [its.clear for its in _classes(timelines, clocks)] == [clear, clear]
+
+
 @pytest.mark.parametrize(("late_ns", "groups"), [(20_000_000, 1), (100_000, 2)])
 def test_half_of_the_ranks_do_not_transfer_for_as_long_as_one_of_the_others_is_late(late_ns, groups):
     """Of four ranks that meet the first one is always late by as much, so the others would be as alike in groups of

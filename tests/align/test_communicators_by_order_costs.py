@@ -97,6 +97,14 @@ def test_stays_of_a_group_are_compared_with_their_mean():
     assert np.isnan(apart[:, 1]).all()
 
 
+def test_medians_leave_out_what_is_not_there():
+    values = np.array(
+        [[4.0, 1.0, np.nan, np.nan], [2.0, 9.0, 5.0, np.nan], [7.0, np.nan, np.nan, np.nan], [1.0, 2.0, 8.0, np.nan]]
+    )
+    assert _median(values)[:3].tolist() == [3.0, 2.0, 6.5]
+    assert np.isnan(_median(values)[3])
+
+
 def test_likelihoods_and_spreads():
     groups = np.array([2, 4])
     expected = (4.0 * math.log(30 + FLOOR_NS) + 2 * math.log(70 + FLOOR_NS) + (math.log(2) + math.log(4)) / 2) / 6
@@ -160,6 +168,13 @@ def test_few_partitions_explain_all_places():
     assert _few(equal, many[:1], distance, groups, np.zeros((1, 3), np.int64)) == [(2, 0.6)]
     # before these, the one whose groups transfer alike
     assert _few(equal, many[:1], distance, groups, np.array([[0, 1, 1]])) == [(0, 0.6)]
+    # where times speak against the nearest by more than modes explain, and not clearly, neither is sure
+    for apart, answer in ((BY_MODES - 0.01, (1, 0.6)), (BY_MODES + 0.01, (1, 0.0)), (BY_MODES + 0.2, (0, 0.98))):
+        nearest_second = np.array([[5.0, 5.0 + apart]])
+        [(place, score)] = _few(
+            nearest_second, many[:1], np.array([2, 1]), np.array([1, 1]), np.zeros((1, 2), np.int64)
+        )
+        assert (place, score) == (answer[0], pytest.approx(answer[1], abs=0.02))
     nothing = np.full((2, 2), np.inf)
     assert (
         _few(nothing, many[:2], np.zeros(2, np.int64), np.ones(2, np.int64), np.zeros((2, 2), np.int64))

@@ -3,6 +3,8 @@ names."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -10,9 +12,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.align.collectives import Made, quality
 from tests.align.grids import Grid, execute
-from tests.align.tables import match_tables
+from tests.align.tables import match_tables, timelines_of
 
 from alltrace.align.clocks import solve
+from alltrace.align.communicators_by_order import communicators_by_order
+from alltrace.align.matching import _lawful, match
+from alltrace.align.related_clocks import Placing, related_clocks
 from alltrace.align.schema import LEAST_MATCHING_SCORE
 
 MINUTES_S = 300.0
@@ -128,3 +133,21 @@ def test_ranks_that_never_meet_have_no_score():
         {r: t.slice(0, 0) for r, t in executed.made.tables.items()}, executed.made.texts, executed.made.shifts_ns
     )
     assert (found.score, found.reason, found.groups) == (None, None, ())
+
+
+def test_inferred_communicators_are_withheld_where_members_end_before_others_start():
+    executed = execute(Grid(tensor=2, data=2, hosts=2, seed=4)).anonymous()
+    made, placed = executed.made, executed.placed
+    timelines = timelines_of(made.tables, made.texts)
+    placing = Placing(made.shifts_ns, {}, {p.rank: p.host for p in placed})
+    inferred = communicators_by_order(timelines, related_clocks(timelines, placing))
+    matching = match(timelines, placing, placed)
+    assert _lawful(timelines, matching, inferred, placed).members == matching.members
+    assert _lawful(timelines, matching, inferred, ()) is matching
+    solution = solve(matching.evidence(), placed)
+    wrong = replace(matching, solution=replace(solution, ahead_ns={**solution.ahead_ns, 3: 10**9}))
+    lawful = _lawful(timelines, wrong, inferred, placed)
+    assert 3 not in {r for g in lawful.groups for r in g.ranks}
+    assert {0, 1, 2} == {r for g in lawful.groups for r in g.ranks}
+    assert lawful.unmatched[3] == timelines.rows[3]
+    assert any("not matched, because times do not show" in note for note in lawful.notes)

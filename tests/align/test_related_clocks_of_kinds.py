@@ -8,8 +8,18 @@ import numpy as np
 import pytest
 
 from alltrace.align.clock_sharing import PlacedRank
-from alltrace.align.pair_clocks import ClockLine
-from alltrace.align.related_clocks import _clock, _guesses, _of_one_clock, _pairs, _stream_keys
+from alltrace.align.pair_clocks import ClockLine, Ends
+from alltrace.align.related_clocks import (
+    Placing,
+    _clock,
+    _Edge,
+    _Forest,
+    _guesses,
+    _of_one_clock,
+    _pairs,
+    _sharpest_first,
+    _stream_keys,
+)
 
 
 def test_members_with_most_operations_are_related_to_all_others():
@@ -43,6 +53,10 @@ def test_streams_of_a_member_are_told_apart_by_how_many_operations_they_have():
         def __len__(self):
             return len(self.member)
 
+        @property
+        def messages(self):
+            return self.exchanging | (self.paired != 0)
+
     kinds = Kinds(
         member=np.array([0, 0, 0, 1, 1, 1, 0]),
         stream=np.array([7, 8, 9, 20, 21, 22, 8]),
@@ -72,3 +86,60 @@ def test_ranks_of_one_host_are_as_far_off_as_from_its_median():
     ranks = [PlacedRank(n, host, n, 0) for n, host in enumerate("aaabc")]
     solution = SimpleNamespace(components={0: 0, 1: 0, 2: 0, 3: 1, 4: 1}, ahead_ns={0: 5, 1: 7, 2: 100, 3: 0, 4: 9})
     assert _of_one_clock(ranks, solution) == {0: 2.0, 1: 0.0, 2: 93.0}
+
+
+def test_stamps_of_a_host_can_be_taken_for_one_clock():
+    hosts, units = {0: "a", 1: "a", 2: "b"}, {0: ("report", 0), 1: ("report", 1), 2: ("report", 2)}
+    placing = Placing({}, units, hosts, frozenset({0, 1}))
+    assert placing.by_host().units == {0: ("host", "a"), 1: ("host", "a"), 2: ("report", 2)}
+    assert placing.by_host()._replace(units=units) == placing
+
+
+@pytest.mark.parametrize(
+    ("messages", "late_us", "expected_us"),
+    [
+        (True, (33, -31, 33, -31), 1.0),  # both ends of a message are of a pair that is early or late by itself
+        (False, (33, -31, 33, -31), 33.0),
+        (True, (33, 33, 9000, 33), 33.0),  # one that is a period off does not count
+    ],
+)
+def test_clocks_of_hosts_are_related_by_all_pairs_that_exchange_messages(messages, late_us, expected_us):
+    time = np.cumsum(np.random.default_rng(5).uniform(4e6, 20e6, 40))
+    none = np.full(40, -1)
+    of = {r: Ends(time + 7e6 * (r % 4), np.zeros(40, np.int64), none) for r in range(4)}
+    of |= {r: Ends(of[r - 4].time - 2e9 - 1e3 * late_us[r - 4], np.zeros(40, np.int64), none) for r in range(4, 8)}
+    hosts = {r: "ab"[r // 4] for r in range(8)}
+    placing = Placing({}, {}, hosts, frozenset(range(8))).by_host()
+    forest = _Forest(list(range(8)), placing)
+    forest.grow(_Edge(r, r + 4, of.__getitem__, messages=messages) for r in range(4))
+    lines = forest.lines(list(range(8)))
+    assert [lines[r] for r in range(4)] == [None] * 4
+    assert [lines[r].offset_ns for r in range(4, 8)] == [pytest.approx(2e9 + 1e3 * expected_us, abs=10)] * 4
+    assert (lines[4].scale_ns >= 32e3) == (messages and late_us[1] < 0)
+
+
+def test_ranks_that_may_exchange_messages_are_related_by_their_sharpest_operations_first():
+    time = np.arange(4.0)
+    ends = [Ends(time + 10.0 * r, np.zeros(4, np.int64), np.full(4, -1)) for r in range(4)]
+
+    def how(scale_ns, certain):
+        def line(first, second, *, rate):
+            stride = int(second.time[0] - first.time[0]) // 10
+            certainty = 1.0 if stride in certain else 0.5
+            return ClockLine(0.0, 0.0, 0.0, scale_ns[stride], 9, certainty) if stride in scale_ns else None
+
+        return line
+
+    streams, all_operations = how({1: 90.0, 2: 20.0, 3: 5.0}, {1, 2}), how({1: 30.0}, {1})
+    relations = [(ends.__getitem__, streams), (ends.__getitem__, all_operations)]
+    edges = list(_sharpest_first([0, 1, 2, 3], relations, Placing()))
+    at_two = [(0, 2, streams), (1, 3, streams)]
+    at_one = [(0, 1), (1, 2), (2, 3)]
+    assert [(e.first, e.second, e.how) for e in edges] == [
+        *at_two,
+        *((*pair, all_operations) for pair in at_one),
+        *((*pair, streams) for pair in at_one),
+    ]
+    assert all(e.messages for e in edges)
+    of_two_hosts = Placing({}, {}, dict(enumerate("aabb")), frozenset(range(4))).by_host()
+    assert [(e.first, e.second) for e in _sharpest_first([0, 1, 2, 3], relations[1:], of_two_hosts)] == [(1, 2)]

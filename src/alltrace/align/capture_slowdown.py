@@ -2,7 +2,7 @@
 
 Steps of the training log within the capture are compared with those outside of it. Without a log, the captured steps
 are compared with the program's times of earlier steps, if it counts its steps with `alltrace.instrument.steps`.
-PyTorch's flight recorder has steps within and outside of the capture too (`slowdown_by_recorder`).
+PyTorch's flight recorder has steps within and outside of the capture too (`alltrace.recipes.analysis.recorded_steps`).
 """
 
 from __future__ import annotations
@@ -15,13 +15,12 @@ import numpy as np
 import pyarrow.compute as pc
 
 from alltrace.align.constants import MAD_TO_SIGMA
-from alltrace.align.recorded_steps import RecordedSteps
 from alltrace.trace.arrays import Floats, Int64
 from alltrace.trace.step_time_mark import PREFIX, StepTimeMark, parse_mark
 
 LOG, PROGRAM, RECORDER = "the training log", "alltrace.instrument.steps", "the flight recorder"
 _FEWEST_INSIDE, _FEWEST_OUTSIDE = 3, 5
-_WARM_UP = 3
+WARM_UP = 3
 _OF_A_MEDIAN = math.sqrt(math.pi / 2)
 """The ratio of the standard errors of a median and of a mean, for a normal distribution."""
 
@@ -58,30 +57,17 @@ def capture_slowdown(steps: Any, printed: Any) -> CaptureSlowdown | None:
     """
     if printed is None or not steps.num_rows:
         return None
-    number: Int64 = printed.column("step").to_numpy()[_WARM_UP:]
-    took: Floats = printed.column("step_time_s").to_numpy(zero_copy_only=False).astype(np.float64)[_WARM_UP:]
+    number: Int64 = printed.column("step").to_numpy()[WARM_UP:]
+    took: Floats = printed.column("step_time_s").to_numpy(zero_copy_only=False).astype(np.float64)[WARM_UP:]
     own = steps.column("step").to_numpy()
     usual = np.array([kind == "step" for kind in steps.column("kind").to_pylist()], np.bool_)
     known = np.isfinite(took) & (took > 0)
     captured = np.isin(number, own)
-    return _compared(took[known & captured & np.isin(number, own[usual])], took[known & ~captured], LOG)
+    return compared(took[known & captured & np.isin(number, own[usual])], took[known & ~captured], LOG)
 
 
-def slowdown_by_recorder(recorded: Sequence[RecordedSteps]) -> CaptureSlowdown | None:
-    """Compare steps within the capture with those outside, by the records of the rank that has most outside.
-
-    Ranks that wait for one another take the same time, so one of them tells it. The first three steps of the record are
-    left out.
-    """
-    found = []
-    for rank in recorded:
-        if rank.captured is not None and rank.outside is not None:
-            took = rank.took_ns[_WARM_UP:] / 1e9
-            found.append(_compared(took[rank.captured[_WARM_UP:]], took[rank.outside[_WARM_UP:]], RECORDER))
-    return max((f for f in found if f is not None), key=lambda f: (f.outside, f.inside), default=None)
-
-
-def _compared(inside: Floats, outside: Floats, source: str) -> CaptureSlowdown | None:
+def compared(inside: Floats, outside: Floats, source: str) -> CaptureSlowdown | None:
+    """Times of steps within the capture and outside; None with too few."""
     if len(inside) < _FEWEST_INSIDE or len(outside) < _FEWEST_OUTSIDE:
         return None
     within, without = float(np.median(inside)), float(np.median(outside))

@@ -17,7 +17,6 @@ period are judged one by one. Messages are judged in pairs (`alltrace.align.mess
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, combinations, pairwise
 from typing import NamedTuple
@@ -192,8 +191,7 @@ def _between(label: Int64, row: Int64) -> Int64:
 def _lanes(timelines: AnyTimelines, clocks: Mapping[int, RankClock]) -> Iterator[Lane]:
     """The streams with operations that nothing names."""
     kinds = timelines.kinds
-    message = kinds.exchanging | (kinds.paired != 0)
-    nameless = (kinds.synchronising | message) & (kinds.communicator < 0)
+    message, nameless = kinds.messages, kinds.nameless
     for rank in np.unique(kinds.member[nameless]).tolist():
         its = timelines.of(rank)
         rows = np.flatnonzero(nameless[its.kind])
@@ -223,10 +221,10 @@ def _classes(timelines: AnyTimelines, clocks: Mapping[int, RankClock]) -> Iterat
     error = {rank: clock.scale_ns for rank, clock in clocks.items()}
     component = {rank: clock.component for rank, clock in clocks.items()}
     left = sorted(lanes, key=lambda lane: (lane.messages, -len(lane.op), lane.rank, float(lane.start[0])))
+    doubtful: set[int] = set()  # the lanes of which others of their rank fit as well, in whatever class they come
     while left:
         first = left[0]
         chosen: dict[int, tuple[float, Lane, Int64]] = {}
-        clear = True
         reference = _member(first, component[first.rank])
         ops = set(first.op.tolist())
         for lane in left[1:]:
@@ -244,7 +242,8 @@ def _classes(timelines: AnyTimelines, clocks: Mapping[int, RankClock]) -> Iterat
             apart = _apart(late, error[lane.rank] + error[first.rank])
             if lane.rank in chosen:
                 low, high = sorted((apart + FLOOR_NS, chosen[lane.rank][0] + FLOOR_NS))
-                clear &= math.log(high / low) >= CLEAR
+                if math.log(high / low) < CLEAR:
+                    doubtful |= {id(lane), id(chosen[lane.rank][1])}
             if lane.rank not in chosen or apart < chosen[lane.rank][0]:
                 chosen[lane.rank] = apart, lane, place
         alike = sorted([(0.0, first, np.arange(len(first.op))), *chosen.values()], key=lambda c: c[1].rank)
@@ -262,7 +261,7 @@ def _classes(timelines: AnyTimelines, clocks: Mapping[int, RankClock]) -> Iterat
             start,
             end,
             np.array([error[c[1].rank] for c in alike]),
-            clear,
+            not taken & doubtful,
         )
 
 
@@ -511,9 +510,11 @@ def _cycle(evidence: Sequence[_Judged], count: int) -> tuple[int, bool]:
 
 def _median(values: Floats) -> Floats:
     """The median of each column, NaN of one without any."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)
-        return np.asarray(np.nanmedian(values, axis=0), np.float64)
+    many = np.isfinite(values).sum(axis=0)
+    ordered = np.sort(values, axis=0)  # NaN last
+    middle = np.stack((np.maximum(many - 1, 0) // 2, many // 2 * (many > 0)))
+    low, high = np.take_along_axis(ordered, middle, axis=0)
+    return np.asarray((low + high) / 2.0, np.float64)
 
 
 def _likelihood(apart: Floats, variation: Floats, free: float, groups: Int64) -> Floats:
@@ -593,7 +594,8 @@ def _few(costs: Floats, many: Floats, distance: Int64, groups: Int64, apart: Int
             differ = apart[possible][its].max(axis=0)
             best = int(equal[np.lexsort((groups[equal], distance[equal], differ[equal]))[0]])
             of_place[its] = best
-            sure[best] = max(_BY_GRID, sure.get(best, 0.0))
+            # where times speak against it more than modes explain, neither is sure
+            sure[best] = max(_BY_GRID if worse[best] <= 0.0 else 0.0, sure.get(best, 0.0))
         else:
             sure[one] = float(np.delete(surely, one).min(initial=1.0))
     result: list[tuple[int | None, float]] = [(None, 0.0)] * len(costs)

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from alltrace.align.call_order import misordered, ranks_named
-from alltrace.align.clock_sharing import PlacedRank
+from alltrace.align.clock_sharing import FEW, PlacedRank
 from alltrace.align.clocks import Solution, solve
 from alltrace.align.communicators_by_order import Inferred, communicators_by_order
 from alltrace.align.constants import WRONG_SHARE
@@ -25,8 +25,8 @@ from alltrace.align.matching_score import Explained, connected, lacking, reason_
 from alltrace.align.members import Evidence
 from alltrace.align.order_matching import Member, matched
 from alltrace.align.related_clocks import Placing, RankClock, fitted_clocks, related_clocks
-from alltrace.align.schema import Group
-from alltrace.align.timelines import AnyTimelines, Kinds, NamedTimelines, Timelines, message_keys
+from alltrace.align.schema import LEAST_MATCHING_SCORE, Group
+from alltrace.align.timelines import PART, AnyTimelines, Kinds, NamedTimelines, Timelines, message_keys
 from alltrace.run.overlay import MEMBERS
 from alltrace.trace.arrays import Flags, Floats, Int64
 from alltrace.trace.distinct import distinct_rows, occurrences, rows_by
@@ -144,13 +144,28 @@ class Matching:
 def match(operations: Timelines, placing: Placing | None = None, ranks: Sequence[PlacedRank] = ()) -> Matching:
     """Match the operations of all ranks, starting from what stamps and hosts say; an instance has two members or more.
 
-    Operations that nothing names are matched again by the clocks that are fitted to them, until nothing changes;
-    without `ranks` once.
+    Where nothing names operations, the stamps of a host are taken for one clock, unless each report's own pattern
+    explains more.
     """
     if not operations.extents:
         none = np.zeros(0, np.int64)
         unmatched = dict.fromkeys(sorted(operations.rows), 0)
         return Matching(operations, {}, {}, {}, none, none, (), unmatched, _notes(operations.calls_only, 0, 0, {}))
+    placing = placing or Placing()
+    by_host = placing.by_host() if operations.kinds.nameless.any() else placing
+    matching = _settled(operations, by_host, ranks)
+    if by_host == placing or matching.score is None or matching.score >= LEAST_MATCHING_SCORE:
+        return matching
+    by_report = _settled(operations, placing, ranks)
+    return by_report if (by_report.score or 0.0) >= LEAST_MATCHING_SCORE else matching
+
+
+def _settled(operations: Timelines, placing: Placing, ranks: Sequence[PlacedRank]) -> Matching:
+    """The matching that starts from what stamps and hosts say.
+
+    Operations that nothing names are matched again by the clocks that are fitted to them, until nothing changes;
+    without `ranks` once.
+    """
     clocks = related_clocks(operations, placing)
     inferred = communicators_by_order(operations, clocks)
     matching = _matched(operations, clocks, inferred)
@@ -171,9 +186,43 @@ def match(operations: Timelines, placing: Placing | None = None, ranks: Sequence
             (inferred.of(m) == before.of(m)).all() for m in operations.extents
         )
         if alike and all((again.instance[m] == i).all() for m, i in matching.instance.items()):
-            return replace(again, solution=solution)
+            return _lawful(operations, replace(again, solution=solution), inferred, ranks)
         previous, matching = replace(matching, solution=solution), again
-    return matching
+    return _lawful(operations, matching, inferred, ranks)
+
+
+def _lawful(operations: Timelines, matching: Matching, inferred: Inferred, ranks: Sequence[PlacedRank]) -> Matching:
+    """The matching without the inferred communicators of which members end before others have started.
+
+    A few instances may be matched wrongly; where it is more, all of a communicator are a number of places off.
+    """
+    if not ranks or not inferred.scores:
+        return matching
+    solution = matching.solution or solve(matching.evidence(), ranks)
+    matching = replace(matching, solution=solution)
+    clocks = fitted_clocks(operations, matching.clocks, solution, ranks)
+    count = len(matching.ordinal)
+    last, first, of = np.full(count, -np.inf), np.full(count, np.inf), np.full(count, -1)
+    kinds = operations.kinds
+    meets = kinds.nameless & (kinds.tag == -1) & ~kinds.early
+    for member, number in matching.instance.items():
+        its, clock = operations.of(member), clocks[member]
+        rows = np.flatnonzero((number >= 0) & meets[its.kind])
+        np.maximum.at(last, number[rows], clock.common_times(its.start[rows]))
+        np.minimum.at(first, number[rows], clock.common_times(its.end[rows]))
+        of[number[rows]] = inferred.of(member)[rows] % PART
+    slack_ns = max(clock.scale_ns for clock in clocks.values())
+    own = np.flatnonzero(of >= 0)
+    broken = np.bincount(of[own], first[own] < last[own] - slack_ns, len(inferred.scores))
+    wrong = np.flatnonzero(broken > np.maximum(WRONG_SHARE * np.bincount(of[own], minlength=len(broken)), FEW))
+    if not len(wrong):
+        return matching
+
+    def lawful(member: int) -> Int64:
+        label = inferred.of(member)
+        return np.where((label >= 0) & np.isin(label % PART, wrong), -1, label)
+
+    return _matched(operations, matching.clocks, inferred._replace(of=lawful))
 
 
 def _matched(operations: Timelines, clocks: Mapping[int, RankClock], inferred: Inferred) -> Matching:
@@ -327,9 +376,8 @@ def _result(
     by_rank = {timelines.rank_of(m): c.certainty for m, c in clocks.items()}
     kinds = timelines.kinds
     guessed = len(np.unique(kinds.communicator[kinds.communicator >= named]))
-    messages = (kinds.exchanging | (kinds.paired != 0)) & (kinds.communicator < 0)
-    withheld = int(kinds.count[messages].sum()) if guessed else 0
-    unsure = int(kinds.count[kinds.synchronising & ~messages & (kinds.communicator < 0)].sum()) if guessed else 0
+    withheld = int(kinds.count[kinds.nameless & kinds.messages].sum()) if guessed else 0
+    unsure = int(kinds.count[kinds.nameless & ~kinds.messages].sum()) if guessed else 0
     notes = _notes(timelines.calls_only, guessed, withheld, lacking(timelines, clocks, alone), timelines.tested, unsure)
     return Matching(
         timelines=timelines,
@@ -361,7 +409,7 @@ def _group(
         size=max(int(kinds.group_size[mine].max()), len(members)),
         found_by="structure" if inferred else "ids",
         score=explained.score_of(group, share),
-        messages=bool(((kinds.paired[mine] != 0) | kinds.exchanging[mine]).all()),
+        messages=bool(kinds.messages[mine].all()),
         all_to_all=_all_to_all(kinds, mine, explained.whole_share(group, len(members)), len(members)),
     )
 

@@ -27,7 +27,7 @@ Members = tuple[int, ...]
 _Nearest = Callable[[int, int], Int64]
 
 _LEAST = 3
-_LEAST_SHARE = 0.7
+_LEAST_SHARE = 1 / 2
 """Of the messages that fit."""
 _ROUNDS = 8
 FLOOR_NS = SHORTEST_NS / 2

@@ -63,6 +63,10 @@ class ClockLine:
     count: int  # the ends it is from
     certainty: float  # 1 if no other offset fits nearly as well, down to 0 if another fits as well
 
+    def ahead(self, time_ns: float) -> float:
+        """The offset at a time of the second rank."""
+        return self.offset_ns + self.slope * (time_ns - self.middle_ns)
+
     def apply(self, times: Floats) -> Floats:
         return times + self.offset_ns + self.slope * (times - self.middle_ns)
 
@@ -195,7 +199,7 @@ def _related(first: Ends, second: Ends, *, rate: bool) -> tuple[float, ClockLine
     cost, _, best = ranked[0]
     if best.scale_ns > _BY_CHANCE * np.ptp(second.time) / len(second.time):
         return None
-    apart = _spacing(second) / 2
+    apart = spacing(second) / 2
     rivals = [its for its, _, line in ranked[1:] if abs(line.offset_ns - best.offset_ns) > apart]
     repeats = [_cost(line, first, second) for line in _repeats(first, second, best, apart)]
     every = [its for its in (*rivals, *repeats) if 2 * its.shared >= cost.shared]
@@ -226,7 +230,7 @@ def _repeats(first: Ends, second: Ends, best: ClockLine, apart_ns: float) -> lis
     return [line for line, ns in zip(lines, ahead, strict=True) if abs(ns) > apart_ns][:2]
 
 
-def _spacing(ends: Ends) -> float:
+def spacing(ends: Ends) -> float:
     """The usual distance of successive ends, ns."""
     return float(np.median(np.diff(ends.time))) if len(ends.time) > 1 else math.inf
 
@@ -300,7 +304,7 @@ def _lines(first: Ends, second: Ends, *, rate: bool) -> list[tuple[float, float,
     far = np.abs([offset for offset, _, _ in lines])
     rankings = np.array(weights) * (1.0 - _NEARER * far / (far.max() + 1.0))
     return _distinct(
-        [[lines[i] for i in np.argsort(-w, kind="stable").tolist()] for w in rankings], _spacing(second) / 2
+        [[lines[i] for i in np.argsort(-w, kind="stable").tolist()] for w in rankings], spacing(second) / 2
     )
 
 
@@ -338,7 +342,7 @@ def _coincidences(first: Ends, second: Ends) -> list[tuple[float, float, float]]
     best = best[np.argsort(width[best], kind="stable")]
     middle = float(others.time.mean())
     lines = [(offset, 0.0, middle) for offset in apart[best + many // 2].tolist()]
-    return _distinct([lines], _spacing(second) / 2)
+    return _distinct([lines], spacing(second) / 2)
 
 
 def _weights(sharpness: Floats, piece: Int64) -> Floats:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import chain
@@ -17,7 +17,7 @@ from alltrace.align.clock_sharing import PlacedRank
 from alltrace.align.clocks import Solution
 from alltrace.align.constants import OTHER_RECORDING_NS, OUTLIER_SIGMAS
 from alltrace.align.disjoint_sets import DisjointSets
-from alltrace.align.pair_clocks import ClockLine, Ends, relate, relate_partly, relate_streams
+from alltrace.align.pair_clocks import ClockLine, Ends, relate, relate_partly, relate_streams, spacing
 from alltrace.align.timelines import AnyTimelines, Kinds, message_keys
 from alltrace.trace.arrays import Flags, Floats, Int64
 from alltrace.trace.distinct import distinct_rows, rows_by
@@ -31,6 +31,8 @@ _SOME = 4
 """Of how many pairs of ranks at a stride it is found how sharply they are related, and how many doubtful relations are
 compared."""
 _CERTAIN = 0.8
+_AGREEING = 8
+"""Of how many pairs of ranks the relation of two clocks is the mean."""
 
 
 class RankClock(NamedTuple):
@@ -126,6 +128,11 @@ class Placing(NamedTuple):
         stamped = frozenset(m for m, r in ranks.items() if r in self.stamped)
         return Placing({m: self.shift(r) for m, r in ranks.items()}, units, hosts, stamped)
 
+    def by_host(self) -> Placing:
+        """The same if the stamps of a host are of one clock, as they are where its reports were begun together."""
+        stamped = {r: ("host", host) for r, host in self.hosts.items() if r in self.stamped}
+        return self._replace(units={**self.units, **stamped})
+
     def same_rate(self, first: int, second: int) -> bool:
         """Whether the clocks of two ranks run at one rate, as those of one host do."""
         return first in self.hosts and self.hosts[first] == self.hosts.get(second)
@@ -163,6 +170,7 @@ class _Edge(NamedTuple):
     second: int
     ends: Callable[[int], Ends]
     how: _Relation = relate
+    messages: bool = False  # may be among their operations, of which one end is late or early by itself
 
     def line(self, placing: Placing) -> ClockLine | None:
         """The clock of the second against the first's."""
@@ -197,10 +205,14 @@ class _Forest:
     def component(self, rank: int) -> int:
         return int(self._sets.of(self._unit[rank]))
 
-    def grow(self, edges: Iterator[_Edge]) -> None:
+    def grow(self, edges: Iterable[_Edge]) -> None:
         """Relate ranks that are not by sharp and certain relations, and keep others for later."""
         sharpest = math.inf
         doubtful: Counter[frozenset[int]] = Counter()
+        edges = list(edges)
+        of_units: dict[frozenset[int], list[_Edge]] = {}
+        for edge in edges:
+            of_units.setdefault(self._units(edge), []).append(edge)
         for edge in edges:
             between = frozenset((self.component(edge.first), self.component(edge.second)))
             if len(between) == 1 or doubtful[between] == _SOME:
@@ -210,12 +222,33 @@ class _Forest:
                 continue
             sharpest = min(sharpest, line.scale_ns)
             if line.scale_ns <= 2.0 * sharpest and line.certainty >= _CERTAIN:
-                self._connect(edge, line)
+                self._connect(edge, self._agreed(edge, line, of_units[self._units(edge)]) if edge.messages else line)
             else:
                 doubtful[between] += 1
                 self._doubtful.append((math.log(line.scale_ns) - 2.0 * line.certainty, len(self._doubtful), line, edge))
             if self.connected:
                 return
+
+    def _units(self, edge: _Edge) -> frozenset[int]:
+        return frozenset((self._unit[edge.first], self._unit[edge.second]))
+
+    def _agreed(self, edge: _Edge, line: ClockLine, edges: Sequence[_Edge]) -> ClockLine:
+        """The mean of a line and those of other pairs of ranks of the two clocks."""
+        apart_ns = spacing(edge.ends(edge.second)) / 2
+        lines, paired = [line], {edge.first, edge.second}
+        for other in edges:
+            if len(lines) == _AGREEING or paired & {other.first, other.second}:
+                continue
+            its = other.line(self._placing)
+            if its is None or its.scale_ns > 2.0 * line.scale_ns or its.certainty < _CERTAIN:
+                continue
+            its = its if self._unit[other.first] == self._unit[edge.first] else its.reversed()
+            if abs(its.ahead(line.middle_ns) - line.offset_ns) <= apart_ns:
+                lines.append(its)
+                paired |= {other.first, other.second}
+        offsets = [its.ahead(line.middle_ns) for its in lines]
+        scale_ns = math.hypot(line.scale_ns, float(np.ptp(offsets)) / 2.0)
+        return replace(line, offset_ns=float(np.mean(offsets)), scale_ns=scale_ns)
 
     def grow_doubtful(self) -> None:
         """Relate ranks that are not by the other relations, in order of scatter and certainty."""
@@ -261,17 +294,19 @@ def _stages(timelines: AnyTimelines, shift: Mapping[int, float], placing: Placin
             couples = _pairs(kinds.communicator[chosen], kinds.member[chosen], kinds.count[chosen])
             yield (_Edge(first, second, ends) for first, second in couples)
     unnamed: list[Iterator[_Edge]] = []
-    chosen = (kinds.exchanging | (kinds.paired != 0)) & ~known
-    if chosen.any():
-        ends = _ends(timelines, shift, chosen, distinct_rows(kinds.stream)[1])
-        unnamed.append(_sharpest_first(np.unique(kinds.member[chosen]).tolist(), ends, placing))
     # if an inferred communicator is wrong, the pattern of all operations still relates its members
-    chosen = kinds.synchronising | kinds.exchanging | (kinds.paired != 0)
+    chosen = kinds.synchronising | kinds.messages
     chosen &= ~known | (kinds.communicator >= timelines.first_inferred)
     if chosen.any():
         ends = _ends(timelines, shift, chosen, _stream_keys(kinds, chosen))
+        exchanges = kinds.messages & ~known
+        with_messages = bool(exchanges.any())
+        if with_messages:
+            of_streams = _ends(timelines, shift, exchanges, distinct_rows(kinds.stream)[1])
+            members = np.unique(kinds.member[exchanges]).tolist()
+            unnamed.append(_sharpest_first(members, ((of_streams, relate_streams), (ends, relate_partly)), placing))
         couples = _guesses(np.unique(kinds.member[chosen]).tolist())
-        unnamed.append(_Edge(first, second, ends, relate_partly) for first, second in couples)
+        unnamed.append(_Edge(first, second, ends, relate_partly, with_messages) for first, second in couples)
     yield chain.from_iterable(unnamed)
 
 
@@ -283,7 +318,7 @@ def _stream_keys(kinds: Kinds, chosen: Flags) -> Int64:
     """
     place = np.zeros(len(kinds), np.int64)
     rows = np.flatnonzero(chosen)
-    op = np.where(kinds.exchanging | (kinds.paired != 0), -1, kinds.op)  # what one member sends another receives
+    op = np.where(kinds.messages, -1, kinds.op)  # what one member sends another receives
     pairs, of = distinct_rows(kinds.member[rows], op[rows], kinds.stream[rows])
     many = np.bincount(of, kinds.count[rows], pairs.shape[1])
     for streams in rows_by(distinct_rows(pairs[0], pairs[1])[1]).values():
@@ -295,21 +330,24 @@ def _stream_keys(kinds: Kinds, chosen: Flags) -> Int64:
     return distinct_rows(op, place)[1]
 
 
-def _sharpest_first(members: list[int], ends: Callable[[int], Ends], placing: Placing) -> Iterator[_Edge]:
+def _sharpest_first(
+    members: list[int], relations: Iterable[tuple[Callable[[int], Ends], _Relation]], placing: Placing
+) -> Iterator[_Edge]:
     """Ranks that may exchange messages, by how sharp some of their stride are: those that do, before others in step."""
     unit = {m: placing.units.get(m, ("rank", m)) for m in members}
-    edges = [
-        _Edge(first, second, ends, relate_streams) for first, second in _guesses(members) if unit[first] != unit[second]
-    ]
-    scales: dict[int, float] = {}
-    of_stride = rows_by(np.array([edge.second - edge.first for edge in edges], np.int64))
-    for stride, rows in of_stride.items():
-        some = [edges[n].line(placing) for n in rows[:: -(-len(rows) // _SOME)].tolist()]
-        certain = [line.scale_ns for line in some if line is not None and line.certainty >= _CERTAIN]
-        if 2 * len(certain) > len(some):
-            scales[stride] = float(np.median(certain))
-    for stride in sorted(scales, key=lambda s: (scales[s], s)):
-        yield from (edges[n] for n in of_stride[stride].tolist())
+    couples = [(first, second) for first, second in _guesses(members) if unit[first] != unit[second]]
+    of_stride = rows_by(np.array([second - first for first, second in couples], np.int64))
+    sharp: list[tuple[float, int, list[_Edge]]] = []
+    for ends, how in relations:
+        for stride, rows in of_stride.items():
+            own = [couples[n] for n in rows.tolist()]
+            edges = [_Edge(first, second, ends, how, messages=True) for first, second in own]
+            some = [edge.line(placing) for edge in edges[:: -(-len(edges) // _SOME)]]
+            certain = [line.scale_ns for line in some if line is not None and line.certainty >= _CERTAIN]
+            if 2 * len(certain) > len(some):
+                sharp.append((float(np.median(certain)), stride, edges))
+    for _, _, edges in sorted(sharp, key=lambda s: s[:2]):
+        yield from edges
 
 
 def _pairs(communicators: Int64, members: Int64, many: Int64) -> Iterator[tuple[int, int]]:

@@ -78,6 +78,15 @@ class Kinds:
     def __len__(self) -> int:
         return len(self.member)
 
+    @property
+    def messages(self) -> Flags:
+        return np.asarray(self.exchanging | (self.paired != 0))
+
+    @property
+    def nameless(self) -> Flags:
+        """Those whose members meet in a communicator that is not known."""
+        return np.asarray((self.synchronising | self.messages) & (self.communicator < 0))
+
     def take(self, rows: Int64) -> Kinds:
         columns = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("names", "ops")}
         return replace(self, **{name: column[rows] for name, column in columns.items()})

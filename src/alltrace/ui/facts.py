@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow.compute as pc
 
 from alltrace.align.aligned import Aligned
-from alltrace.align.parallel_grid import grid_of
+from alltrace.recipes.analysis.parallel_grid import grid_of
 from alltrace.recipes.execution.availability import notes_on_damage
 from alltrace.tiles.cancel import WANTED, Token
 from alltrace.trace.errors import AlltraceError

@@ -9,7 +9,7 @@ from alltrace.trace.errors import EXIT_DONE, UsageError
 if TYPE_CHECKING:
     import argparse
 
-    from alltrace.align.recorded_steps import CapturedSteps
+    from alltrace.recipes.analysis.recorded_steps import CapturedSteps
 
 EXAMPLE = "alltrace logs flight-recorder nccl_trace_rank_* --view hangs"
 
@@ -53,9 +53,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _captured_steps(name: str) -> dict[int, CapturedSteps]:
-    from alltrace.align.recorded_steps import captured_steps
     from alltrace.align.store import aligned
     from alltrace.cli.command import open_named
+    from alltrace.recipes.analysis.recorded_steps import captured_steps
 
     run = open_named(name)
     return captured_steps(run, aligned(run).steps)

@@ -11,8 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from alltrace.align.capture_slowdown import slowdown_by_recorder
-from alltrace.align.recorded_steps import CapturedSteps, RecordedSteps, recorded_steps
+from alltrace.recipes.analysis.recorded_steps import CapturedSteps, RecordedSteps, recorded_steps, slowdown_by_recorder
 from alltrace.recipes.base import Answer, Chart
 from alltrace.trace import columns as col
 from alltrace.trace.errors import path_text

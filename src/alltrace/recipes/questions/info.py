@@ -110,7 +110,7 @@ def _unrecorded_ns(rank: RankRecord) -> int:
 
 def _communicators(alignment: Aligned | None, ranks: Sequence[int]) -> list[dict[str, Any]]:
     """How sure the matching of communicators is, in one row; none without communication."""
-    from alltrace.align.parallel_grid import grid_of
+    from alltrace.recipes.analysis.parallel_grid import grid_of
 
     if alignment is None or alignment.matching_score is None:
         return []

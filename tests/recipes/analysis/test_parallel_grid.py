@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from alltrace.align.parallel_grid import grid_of
 from alltrace.align.schema import Group
+from alltrace.recipes.analysis.parallel_grid import grid_of
 
 
 def groups_of(*families, messages=(), experts=()):

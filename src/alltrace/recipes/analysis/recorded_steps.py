@@ -17,6 +17,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import pyarrow as pa
 
+from alltrace.align.capture_slowdown import RECORDER, WARM_UP, CaptureSlowdown, compared
 from alltrace.run.store import Run
 from alltrace.trace.arrays import Flags, Int64
 from alltrace.trace.distinct import rows_by
@@ -145,3 +146,17 @@ def _begins(like: Int64, usual: Int64, first: int) -> Int64:
         else:
             at += 1
     return np.array(found, np.int64)
+
+
+def slowdown_by_recorder(recorded: Sequence[RecordedSteps]) -> CaptureSlowdown | None:
+    """Compare steps within the capture with those outside, by the records of the rank that has most outside.
+
+    Ranks that wait for one another take the same time, so one of them tells it. The first three steps of the record are
+    left out.
+    """
+    found = []
+    for rank in recorded:
+        if rank.captured is not None and rank.outside is not None:
+            took = rank.took_ns[WARM_UP:] / 1e9
+            found.append(compared(took[rank.captured[WARM_UP:]], took[rank.outside[WARM_UP:]], RECORDER))
+    return max((f for f in found if f is not None), key=lambda f: (f.outside, f.inside), default=None)

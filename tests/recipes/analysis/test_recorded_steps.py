@@ -15,10 +15,17 @@ import pytest
 from tests.capture.launching import find_torch
 from tests.making import make_run
 
-from alltrace.align.capture_slowdown import slowdown_by_recorder
-from alltrace.align.recorded_steps import CapturedSteps, _begins, _of_run, _repeated, captured_steps, recorded_steps
 from alltrace.api import OpenRun
 from alltrace.readers.flight_recorder.read import Entry, read_recording
+from alltrace.recipes.analysis.recorded_steps import (
+    CapturedSteps,
+    _begins,
+    _of_run,
+    _repeated,
+    captured_steps,
+    recorded_steps,
+    slowdown_by_recorder,
+)
 from alltrace.recipes.logs.flight_recorder import answer
 from alltrace.run.manifest import write_manifest
 
