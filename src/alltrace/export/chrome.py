@@ -4,8 +4,6 @@ The format: "Trace Event Format" of the Catapult project. Times are in microseco
 are kept. Threads are numbered from 1, as 0 is the idle thread in viewers.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -44,10 +42,9 @@ def export_chrome(
     jobs: int | None = None,
 ) -> Written:
     """Write the trace, in the order of time."""
-    # `path`: the file; compressed when its name ends in `.gz`. `aligned`: the alignment, for arrows between the members
-    # of a collective; None for none. `most_bytes`: the size (uncompressed) after which another file is begun; None for
-    # one file. Returns the files, and how many slices there are. Raises `InputError`: the run is damaged, or a file
-    # cannot be written; nothing is left then.
+    # `path`: the file; compressed when its name ends in `.gz`. `aligned`: the alignment, for arrows between the
+    # members of a collective; None for none. `most_bytes`: the size (uncompressed) after which another file is begun;
+    # None for one file. Returns the files, and how many slices there are.
     with Draft(path) as draft, Sorter(draft.folder / "records") as sorter:
         pids = process_ids(selection)
         heads: list[dict[str, Any]] = []

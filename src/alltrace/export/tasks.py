@@ -1,7 +1,5 @@
 """The parts of an export as tasks of processes or of a cluster."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,9 +20,8 @@ def results_of(
     folder: Path | None = None,
 ) -> list[_Result]:
     """`work(item, advance)` of each item, in order."""
-    # `work`: a module-level function, or an object, that is sent to each process once. `sent`: what is exported.
-    # `folder`: where the tasks write; workers of a cluster must see it. Raises `InputError`: a rank cannot be read, or
-    # something cannot be written.
+    # `work`: a module-level function, or an object, that is sent to each process once. `folder`: where the tasks
+    # write; workers of a cluster must see it.
     needs = list(sent.needs)
     if folder is not None:
         (folder / _SEEN).touch()

@@ -1,7 +1,5 @@
 """What an MPI call does, also where a report has only its name: Nsight Systems files calls without their arguments as `other`."""
 
-from __future__ import annotations
-
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray

@@ -1,7 +1,5 @@
 """The data for the page, by path; each from recipes or tiles."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence

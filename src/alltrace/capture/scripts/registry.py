@@ -1,7 +1,5 @@
 """The targets that a script is made for."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

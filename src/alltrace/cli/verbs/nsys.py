@@ -1,7 +1,5 @@
 """The verb `nsys`: command lines of NVIDIA's `nsys stats`, `analyze`, `recipe` and `export`, answered by alltrace."""
 
-from __future__ import annotations
-
 import argparse
 
 from alltrace.cli.nsys.arguments import RefusedError

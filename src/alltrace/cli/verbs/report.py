@@ -1,7 +1,5 @@
 """The verb `report`: what a run's main questions answer as one file: a page with charts that needs no network, or Markdown."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 

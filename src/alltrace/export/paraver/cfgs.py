@@ -168,8 +168,7 @@ def write_cfgs(
 
 def cfg_text(view: View, types: dict[str, int], profile: Profile) -> str:
     """The text of a .cfg file with one timeline, and its component timelines."""
-    # `types`: our labels of its event types, with their numbers; Paraver goes by the labels. `profile`: the source of
-    # the trace's labels.
+    # `types`: our labels of its event types, with their numbers; Paraver goes by the labels.
     windows = [*view.parts, view]
     lines = [
         "#ParaverCFG", "ConfigFile.Version: 3.4", f"ConfigFile.NumWindows: {len(windows)}", "ConfigFile.BeginDescription",

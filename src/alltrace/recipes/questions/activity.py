@@ -36,7 +36,6 @@ _DRAWN = (
 _SHARES = ("busy_percent", "compute_percent", "communication_percent", "exposed_percent", "idle_percent")
 _INT64 = (-(1 << 63), (1 << 63) - 1)
 
-
 COLUMNS: col.Columns = (
     col.RANK,
     col.ns("start_ns", "start of the bin on the run's aligned clock"),

@@ -100,7 +100,6 @@ _OF_SEVERAL = ("last_arrival_ns", "last_rank", "skew_ns", "wait_ns", "certain")
 """Columns of an instance that are not known of one rank alone."""
 ZERO_SKEW_SHARE = 0.1  # ranks come together if the skew is at most this share of the transfer
 
-
 READS: Reads = {"collectives": ("start", "end")}
 
 CHART = Chart(

@@ -71,7 +71,6 @@ _CONVENTIONS = {
     "extrae": "useful: all kernels, including communication; communication: copies without fills; maxima over devices",
 }
 
-
 COLUMNS: col.Columns = (
     col.text("side", "device or host"),
     col.whole("step", "number of the step; null for the run and for ranges"),

@@ -5,8 +5,6 @@ leaves multiprocessors empty, and the last of few waves is partly empty. The occ
 `warps in flight` of `gpu-rates`. Thread block clusters, which can lower it further, are not taken into account.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -26,7 +26,6 @@ _TIMES = (
     "copy_exposed_ns",
 )
 
-
 COLUMNS: col.Columns = (
     col.RANK,
     col.text("host", "host"),
