@@ -1,4 +1,4 @@
-"""The window of steps that is recorded, with a range around each step; see `alltrace.instrument`, which is what scripts import."""
+"""The window of steps that is recorded, with a range around each step; scripts import `alltrace.instrument`."""
 
 import os
 import sys
@@ -83,7 +83,8 @@ def begin_history() -> bool:
             " written\n"
         )
         return False
-    torch.cuda.memory._record_memory_history(max_entries=_MOST_ENTRIES)  # noqa: SLF001  so PyTorch's documentation calls it
+    # so PyTorch's documentation calls it
+    torch.cuda.memory._record_memory_history(max_entries=_MOST_ENTRIES)  # noqa: SLF001
     return True
 
 

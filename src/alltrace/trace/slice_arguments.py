@@ -1,4 +1,4 @@
-"""The arguments of slices in traces for viewers, named as in traces of PyTorch's profiler: what is written is read back by it."""
+"""The arguments of slices in traces for viewers, named as in traces of PyTorch's profiler, to be read back."""
 
 VIEWER_VERSION = 1
 """Of what a trace for viewers says of its ranks and tracks, so that it can be read back."""

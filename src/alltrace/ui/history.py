@@ -9,7 +9,7 @@ from alltrace.ui.json_values import plain, plain_answer
 
 
 class HistoryFile:
-    """A file that `alltrace history` keeps; it is opened for each question, so that others can bring it up to date meanwhile."""
+    """A file that `alltrace history` keeps; it is opened for each question, so that others can update it."""
 
     def __init__(self, path: Path) -> None:
         from alltrace.history.store import open_history
