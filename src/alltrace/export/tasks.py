@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from alltrace.engine.tasks import default_jobs, remote, run_tasks
-from alltrace.export.selection import Selection, SentSelection
+from alltrace.export.selection import SentSelection
 
 _Result = TypeVar("_Result")
 _ROWS_WORTH_A_PROCESS = 1_000_000
@@ -27,10 +27,8 @@ def results_of(
         (folder / _SEEN).touch()
         needs.append(folder / _SEEN)
     if jobs is None and not remote():
-        jobs = default_jobs() if _rows(sent.selection) >= _ROWS_WORTH_A_PROCESS else 1
+        chosen = sent.selection
+        rows = sum(rank.rows.get(table, 0) for rank in chosen.ranks for table in chosen.tables)
+        jobs = default_jobs() if rows >= _ROWS_WORTH_A_PROCESS else 1
     outcomes = sorted(run_tasks(work, items, jobs=jobs, needs=needs), key=lambda outcome: outcome.index)
     return [outcome.get() for outcome in outcomes]
-
-
-def _rows(selection: Selection) -> int:
-    return sum(rank.rows.get(table, 0) for rank in selection.ranks for table in selection.tables)

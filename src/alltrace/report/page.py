@@ -49,7 +49,8 @@ def to_html(report: Report, page: str = PAGE) -> str:
         "<main>",
         *(_section(s, report.diagnosis, page) for s in report.sections),
         "</main>",
-        _foot(),
+        f"<footer><p>Written by alltrace {safe(__version__)}. Times are on the run's aligned clock; intervals are"
+        " half-open. Drag in a chart to zoom, double-click to see it whole.</p></footer>",
     ]
     return "\n".join(
         [
@@ -98,13 +99,6 @@ def _head(report: Report, page: str) -> str:
 def _contents(report: Report) -> str:
     links = "".join(f'<li><a href="#{s.ask.key}">{safe(s.ask.title)}</a></li>' for s in report.sections)
     return f'<nav aria-label="Sections"><ol>{links}</ol></nav>'
-
-
-def _foot() -> str:
-    return (
-        f"<footer><p>Written by alltrace {safe(__version__)}. Times are on the run's aligned clock; intervals are"
-        " half-open. Drag in a chart to zoom, double-click to see it whole.</p></footer>"
-    )
 
 
 def _section(section: Section, diagnosis: Diagnosis | None, page: str) -> str:

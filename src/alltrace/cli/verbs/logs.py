@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
     return EXIT_DONE
 
 
-def _read(args: argparse.Namespace, reader: Callable[[Path], Any]) -> tuple[list[Any], tuple[str, ...]]:
+def _read(args: argparse.Namespace, reader: Callable[..., Any]) -> tuple[list[Any], tuple[str, ...]]:
     """What was read of the files, and notes on it."""
     from alltrace.run.log_files import expand, read_files
 
