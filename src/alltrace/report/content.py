@@ -71,13 +71,8 @@ _COLLECTIVES = (
     "communicator op bytes group_size instances skew_median_ns skew_p95_ns transfer_median_ns busbw_gb_per_s wait_ns"
 )
 _RANKS = "rank local_rank host process devices rank_source start_ns end_ns"
-_ACTIVITY = (
-    "compute_percent",
-    "busy_percent",
-    "communication_percent",
-    "exposed_percent",
-    "idle_percent",
-    "waiting_percent",
+_ACTIVITY = tuple(
+    "compute_percent busy_percent communication_percent exposed_percent idle_percent waiting_percent".split()
 )
 
 ASKS: tuple[Ask, ...] = (

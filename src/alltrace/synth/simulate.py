@@ -104,11 +104,8 @@ _GRAPH_GAP_NS = 300
 _WAKE_NS = 15_000
 _COMM_INIT_NS = 2_000_000
 _LARGE_BYTES = 64 << 20
-_EXTRA_CALLS = (
-    "cudaStreamIsCapturing_v10000",
-    "cudaEventQuery_v3020",
-    "cudaGetLastError_v3020",
-    "cudaEventRecord_v3020",
+_EXTRA_CALLS = tuple(
+    "cudaStreamIsCapturing_v10000 cudaEventQuery_v3020 cudaGetLastError_v3020 cudaEventRecord_v3020".split()
 )
 _STREAM_WAIT, _STREAM_SYNC, _CONTEXT_SYNC = 2, 3, 4
 

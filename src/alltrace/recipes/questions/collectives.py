@@ -413,14 +413,5 @@ QUESTION = Question(
     clock="aligned",
     prepare=_prepared,
     of_devices=of_trace,
-    important=(
-        "op",
-        "bytes",
-        "busbw_gb_per_s",
-        "communicator",
-        "skew_median_ns",
-        "transfer_median_ns",
-        "wait_ns",
-        "instances",
-    ),
+    important=tuple("op bytes busbw_gb_per_s communicator skew_median_ns transfer_median_ns wait_ns instances".split()),
 )
