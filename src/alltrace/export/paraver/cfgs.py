@@ -106,7 +106,7 @@ _VIEWS = (
     View("analysis", "launch_latency", "From each call to the start of what it launched.", function="Last Send Dur.",
         units="ns", tags=_LAUNCHES),
     View("analysis", "kernel_duration",
-        "Length of each kernel, 0 where none runs; where a stream's kernels overlap, from one begin or end to the "
+        "Length of each kernel, 0 where none runs; where kernels of a stream overlap, from one begin or end to the "
         "next.",
         ("CUDA kernel",), units="ns", operation="product", parts=(_BURSTS, _IN_KERNEL)),
     View("analysis", "copy_sizes", "Bytes of each copy.", ("CUDA memory transfer size (bytes)",), units="bytes"),
