@@ -92,7 +92,7 @@ def _transposed(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> dic
 
 
 def _events(report: Report, rows: Rows, **columns: Values) -> Table:
-    """The table of events, with their times beside the other columns."""
+    """The table of events, with their times next to the other columns."""
     start, end = (report.identity.stamps(rows[name]) for name in ("start", "end"))
     return Table(len(rows), {"start": start, "end": end, **columns})
 
