@@ -27,6 +27,7 @@ from alltrace.readers.nsys.read import NsysReader
 from alltrace.readers.registry import open_report
 from alltrace.run import checksums, importer, open_readers, pieces, rank_import
 from alltrace.run.identity import plan_ranks
+from alltrace.run.import_progress import Watcher
 from alltrace.run.importer import import_reports
 from alltrace.run.json_files import read_json, write_json
 from alltrace.run.manifest import MANIFEST, ReportRecord, read_manifest
@@ -120,6 +121,7 @@ def test_only_the_tables_wanted(reports, tmp_path):
 
 KILLED = """
 import sys
+from alltrace.run.import_progress import Watcher
 from alltrace.run.importer import import_reports
 from pathlib import Path
 import_reports([sys.argv[1]], Path(sys.argv[2]), jobs=int(sys.argv[3]))
@@ -778,3 +780,51 @@ def test_nothing_of_a_rank_stays_in_memory_once_it_is_imported(reports, tmp_path
         assert pa.total_allocated_bytes() - before < 4096
     finally:
         gc.enable()
+
+
+class Watching(Watcher):
+    """What an import reports, in order."""
+
+    def __init__(self, output):
+        self.events = []
+        self.read_ahead = 0  # rows that were reported before a table was written
+        self._output = output
+
+    def looking(self):
+        self.events.append("looking")
+
+    def found(self, reports):
+        self.events.append(("found", reports))
+
+    def opened(self, reports):
+        self.events.append(("opened", reports))
+
+    def planned(self, ranks, rows):
+        self.events.append(("planned", ranks))
+
+    def advance(self, rows):
+        self.events.append(("rows", rows))
+        if not any(self._output.rglob("*.parquet")):
+            self.read_ahead += rows
+
+    def rank_done(self, ranks):
+        self.events.append(("done", ranks))
+
+    def rows(self):
+        return sum(count for kind, count in self.events if kind == "rows")
+
+
+@pytest.mark.parametrize("form", ["sqlite", "kineto"])
+def test_progress_is_reported_from_the_first_report_on(tmp_path, form):
+    write_run("tiny", tmp_path / "reports", form, ideal=True)
+    watching = Watching(tmp_path / "run")
+    manifest = import_reports([str(tmp_path / "reports")], tmp_path / "run", jobs=1, watcher=watching)
+    assert watching.events.pop(0) == "looking"
+    assert watching.events[:4] == [("found", 2), ("opened", 1), ("opened", 1), ("planned", 2)]
+    assert watching.events.count(("done", 1)) == 2
+    rows = sum(sum(rank.rows.values()) for rank in manifest.ranks)
+    if form == "sqlite":
+        assert watching.rows() == rows
+    else:  # half of a row counts when the trace is read, half when it is written
+        assert rows / 5 < watching.read_ahead < rows / 2  # of the first rank
+        assert 0.9 * rows < watching.rows() <= rows

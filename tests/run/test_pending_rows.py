@@ -1,14 +1,12 @@
-"""Rows copied together: what comes out is what went in, whatever the first batch promised."""
+"""Rows that wait: what comes out is what went in, also where a column has values in some batches alone."""
 
 from __future__ import annotations
 
 import pyarrow as pa
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.thorough import cases
 
-from alltrace.run import pending_rows as rows
 from alltrace.run.columns import HeldColumns
 from alltrace.run.pending_rows import Rows
 from alltrace.trace.schema import TABLES
@@ -20,28 +18,25 @@ column = st.sampled_from(["values", "some", "none"])
 @settings(max_examples=cases(50, 150), deadline=None)
 @given(
     batches=st.lists(st.tuples(st.integers(1, 9), column, column, column, st.integers(0, 2)), min_size=1, max_size=8),
-    expected=st.sampled_from([0, 200, 1 << 20]),
 )
-def test_rows_come_back(batches, expected):
+def test_rows_come_back(batches):
     held = HeldColumns(RANGES)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rows, "_SLACK_ROWS", 0)
-        buffer = Rows(held, expected)
-        given_rows = []
-        for number, (count, start, depth, payload, skip) in enumerate(batches):
-            made = {
-                "start": _values(start, [number * 100 + i for i in range(count)]),
-                "depth": _values(depth, list(range(count))),
-                "payload": _values(payload, [f"p{number}-{i}" for i in range(count)]),
-                "kind": _values(payload, ["pushpop"] * count),
-            }
-            arrays = [pa.array(made.get(f.name, [None] * count), f.type) for f in held.schema]
-            batch = pa.RecordBatch.from_arrays(arrays, schema=held.schema).slice(min(skip, count - 1))
-            given_rows += batch.to_pylist()
-            buffer.append(held.hold(batch))
-        assert buffer.count == len(given_rows)
-        taken = buffer.take()
-        assert (buffer.count, buffer.nbytes) == (0, 0)
+    buffer = Rows(held)
+    given_rows = []
+    for number, (count, start, depth, payload, skip) in enumerate(batches):
+        made = {
+            "start": _values(start, [number * 100 + i for i in range(count)]),
+            "depth": _values(depth, list(range(count))),
+            "payload": _values(payload, [f"p{number}-{i}" for i in range(count)]),
+            "kind": _values(payload, ["pushpop"] * count),
+        }
+        arrays = [pa.array(made.get(f.name, [None] * count), f.type) for f in held.schema]
+        batch = pa.RecordBatch.from_arrays(arrays, schema=held.schema).slice(min(skip, count - 1))
+        given_rows += batch.to_pylist()
+        buffer.append(held.hold(batch))
+    assert buffer.count == len(given_rows)
+    taken = buffer.take()
+    assert (buffer.count, buffer.nbytes) == (0, 0)
     taken.validate(full=True)
     assert held.release([held.full(taken)]).to_pylist() == given_rows
 
@@ -54,7 +49,7 @@ def _values(kind, values):
 
 def test_a_taken_buffer_can_be_filled_again():
     held = HeldColumns(RANGES)
-    buffer = Rows(held, 100)
+    buffer = Rows(held)
     taken = []
     for start in (5, 6):
         columns = [pa.array([start if f.name == "start" else None], f.type) for f in held.schema]

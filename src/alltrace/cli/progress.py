@@ -73,7 +73,7 @@ class _Stages:
 
 
 class _Bar(Watcher):
-    """A bar that appears once there is something to import."""
+    """A bar that appears as soon as an import begins."""
 
     def __init__(self) -> None:
         self._progress: Any = None
@@ -81,13 +81,10 @@ class _Bar(Watcher):
         self._ranks = 0
         self._done = 0
 
-    def planned(self, ranks: int, rows: int) -> None:
-        if ranks == 0:
-            return
+    def looking(self) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-        self._ranks = ranks
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -98,7 +95,20 @@ class _Bar(Watcher):
             transient=True,
         )
         self._progress.start()
-        self._task = self._progress.add_task(self._text(), total=max(rows, 1), rate="")
+        self._task = self._progress.add_task("looking for reports", total=None, rate="")
+
+    def found(self, reports: int) -> None:
+        if self._progress is not None:
+            self._progress.reset(self._task, total=reports, description="opening reports")
+
+    def opened(self, reports: int) -> None:
+        if self._progress is not None:
+            self._progress.advance(self._task, reports)
+
+    def planned(self, ranks: int, rows: int) -> None:
+        self._ranks = ranks
+        if self._progress is not None:
+            self._progress.reset(self._task, total=max(rows, 1), description=self._text())
 
     def advance(self, rows: int) -> None:
         if self._progress is not None:

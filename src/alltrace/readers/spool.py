@@ -1,6 +1,6 @@
 """Rows on disk between the one pass over a trace and the tables that are read one after the other."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -35,8 +35,9 @@ def dictionary_tables(rows: Mapping[str, list[dict[str, Any]]], names: Mapping[i
 class Spool:
     """Batches of several tables, in a separate folder that is removed with it."""
 
-    def __init__(self) -> None:
+    def __init__(self, advance: Callable[[int], None]) -> None:
         self._folder = scratch_folder("alltrace-rows-")
+        self._advance = advance  # is called with the number of rows that were written
         self._writers: dict[str, Any] = {}
         self._rows: dict[str, int] = {}
 
@@ -52,6 +53,7 @@ class Spool:
                 self._writers[table] = pa.ipc.new_stream(str(self._path(table)), batch.schema, options=options)
             self._writers[table].write_batch(batch)
         self._rows[table] = self._rows.get(table, 0) + batch.num_rows
+        self._advance(batch.num_rows)
 
     def finish(self) -> None:
         """Close what was written."""
@@ -79,8 +81,8 @@ class Spool:
 class Pass:
     """The one pass over a report, with its rows on disk."""
 
-    def __init__(self) -> None:
-        self._spool = Spool()
+    def __init__(self, advance: Callable[[int], None]) -> None:
+        self._spool = Spool(advance)
 
     @contextmanager
     def _filled(self) -> Iterator[None]:
@@ -116,6 +118,7 @@ class SpooledReader:
 
     def __init__(self, path: Path, tables: Collection[str]) -> None:
         self._path, self._tables = path, tables
+        self.advance: Callable[[int], None] = lambda _rows: None  # is called with the rows of the pass as they are read
         self._parsed: Pass | None = None
 
     def _read(self) -> Pass:

@@ -1,4 +1,4 @@
-"""Text logs as blocks of whole lines: plain, gzip or zstd, of any size, in constant memory; garbage is just bytes."""
+"""Texts in pieces, and logs as blocks of whole lines: plain, gzip or zstd, of any size, in constant memory."""
 
 from __future__ import annotations
 
@@ -8,14 +8,62 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, final
 
-from alltrace.readers.packed import Packed
 from alltrace.trace.errors import InputError
 
-BLOCK_BYTES = 4 << 20
+PIECE = 4 << 20
+_AT_ONCE = 1 << 20
 LONGEST_LINE = 1 << 20
 _BLANK = re.compile(r"[ \t\r\n]*")
 _GZIP = b"\x1f\x8b"
 _ZSTD = b"\x28\xb5\x2f\xfd"
+
+
+class Text:
+    """A file, opened for one pass; `packed`: compressed, `cut`: the stream broke off, after what was handed out."""
+
+    def __init__(self, path: Path) -> None:
+        self.cut: bool = False
+        self._path = path
+        self._packed: Any = None
+        try:
+            self._file = path.open("rb")
+            magic = self._file.read(4)
+            self._file.seek(0)
+        except OSError as error:
+            raise InputError(path, found=f"it cannot be opened ({error.strerror or error})") from error
+        self.codec = "gzip" if magic.startswith(_GZIP) else "zstd" if magic == _ZSTD else None
+        self.packed: bool = self.codec is not None
+        if self.codec is not None:
+            import pyarrow as pa
+
+            from alltrace.readers.packed import Packed
+
+            # Arrow does not open paths that are not UTF-8
+            self._packed = Packed(path, self.codec, pa.PythonFile(self._file, mode="r"))
+
+    def read(self, count: int = PIECE) -> bytes:
+        """The next bytes, at most `count`; none at the end, or if a compressed stream is broken."""
+        if self._packed is not None:
+            data: bytes = self._packed.read(count)
+            self.cut = self._packed.broken
+            return data
+        parts: list[bytes] = []
+        while count > 0:
+            try:
+                part = self._file.read(min(count, _AT_ONCE))
+            except OSError as error:
+                raise InputError(self._path, found=f"it cannot be read to its end ({error.strerror})") from error
+            if not part:
+                break
+            parts.append(part)
+            count -= len(part)
+        return b"".join(parts)
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._packed is not None:
+            self._packed.close()
+        self._file.close()
 
 
 @final
@@ -33,19 +81,8 @@ class TextLog:
             raise InputError(
                 path, found="it is not a regular file", expected="a log file", advice="save it to a file first"
             )
-        try:
-            with path.open("rb") as file:
-                magic = file.read(4)
-            source: Any = _opened(path)
-        except OSError as error:
-            raise InputError(path, found=f"it cannot be opened ({error.strerror or error})") from error
-        self.codec = "gzip" if magic[:2] == _GZIP else "zstd" if magic == _ZSTD else None
-        self._packed: Packed | None = None
-        if self.codec:
-            from alltrace.readers.packed import Packed
-
-            self._packed = Packed(path, self.codec, source)
-        self._file = self._packed or source
+        self._file = Text(path)
+        self.codec = self._file.codec
 
     def __enter__(self) -> TextLog:
         return self
@@ -53,7 +90,7 @@ class TextLog:
     def __exit__(self, *_: object) -> None:
         self._file.close()
 
-    def blocks(self, block_bytes: int = BLOCK_BYTES) -> Iterator[tuple[bytes, bool]]:
+    def blocks(self, block_bytes: int = PIECE) -> Iterator[tuple[bytes, bool]]:
         """The bytes of the file in order, as blocks that end with a line's end.
 
         A line longer than `LONGEST_LINE`, which no log has but a binary file may, is handed out in pieces.
@@ -63,7 +100,9 @@ class TextLog:
         """
         rest = b""
         while True:
-            data = self._read(block_bytes)
+            data = self._file.read(block_bytes)
+            if self._file.cut:
+                self.damage = f"the {self.codec} data ends early; everything before was read"
             if not data:
                 break
             data = rest + data if rest else data
@@ -82,29 +121,6 @@ class TextLog:
         """The lines of the file without their ends."""
         for block, _whole in self.blocks():
             yield from block.splitlines()
-
-    def _read(self, size: int) -> bytes:
-        if self._packed is not None:
-            data = self._packed.read(size)
-            if self._packed.broken:
-                self.damage = f"the {self.codec} data ends early; everything before was read"
-            return data
-        import pyarrow as pa
-
-        try:
-            read: bytes = self._file.read(size)
-        except (OSError, EOFError, pa.ArrowException) as error:
-            raise InputError(self.path, found=f"it cannot be read ({error})") from error
-        return read
-
-
-def _opened(path: Path) -> Any:
-    import pyarrow as pa
-
-    try:
-        return pa.OSFile(str(path), "rb")
-    except UnicodeEncodeError:  # Arrow does not open paths that are not UTF-8
-        return pa.PythonFile(path.open("rb"), mode="r")
 
 
 def json_documents(data: bytes) -> Iterator[Any]:

@@ -64,7 +64,8 @@ class Bounds:
 
     def checked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch without values that are not numbers. Raises `InputError`: most cannot be added up."""
-        self._empty = {c for c in self._empty if batch.column(c).null_count == batch.num_rows}
+        names, columns, rows = batch.schema.names, batch.columns, batch.num_rows
+        self._empty &= {n for n, column in zip(names, columns, strict=True) if column.null_count == rows}
         batch = self._reachable(batch)
         for column in self._sizes:
             batch = self._possible_size(batch, column.name)

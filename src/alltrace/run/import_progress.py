@@ -6,8 +6,14 @@ from __future__ import annotations
 class Watcher:
     """Progress of an import; the base class does nothing."""
 
+    def looking(self) -> None:
+        """The reports are looked for."""
+
     def found(self, reports: int) -> None:
         """The number of reports to open."""
+
+    def opened(self, reports: int) -> None:
+        """The number of further reports that are open."""
 
     def planned(self, ranks: int, rows: int) -> None:
         """The number of ranks to read, and about how many rows they have."""

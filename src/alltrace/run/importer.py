@@ -79,6 +79,7 @@ _BYTES_WORTH_A_PROCESS = 2 << 30
 
 _ROWS = "reports"
 """Of a signature: the reports' rows in the manifest, which have no part in what the rank holds."""
+_OTHER_NAME = "give another name with -o"
 _NOT_ALLOWED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.ENAMETOOLONG, errno.EINVAL)
 
 
@@ -157,6 +158,7 @@ def import_reports(
     parts = read_parts(output)
     wanted = tuple(t for t in EVENT_TABLES if tables is None or t in tables)
     with ExitStack() as opened:
+        watcher.looking()
         seen = opened.enter_context(shared_place(output))
         reports = find_reports(inputs, fetch) if inputs else _parts_of(output, parts)
         if remote():  # workers may be started in another folder
@@ -166,14 +168,13 @@ def import_reports(
         watcher.found(len(reports))
         scratch = opened.enter_context(_scratch(reports, output))
         readers = opened.enter_context(closing_readers())
-        probes = _with_ages(_probe_all(reports, wanted, jobs, known or {}, scratch, parts, readers), outdated(reports))
+        probes = _probe_all(reports, wanted, jobs, known or {}, scratch, parts, readers, watcher)
         _check_readable(probes, strict)
 
         def plan_of(probes: Sequence[_Probe]) -> _Planned:
             taken, plan = planned(reports, probes, rank_from)
-            facts = _facts(
-                plan, [probes[n] for n in taken], None if tables is None else wanted, rules, labels or Labels()
-            )
+            only = None if tables is None else wanted
+            facts = _facts(plan, [probes[n] for n in taken], only, rules, labels or Labels())
             return _Planned(probes, taken, plan, facts)
 
         work = plan_of(probes)
@@ -203,12 +204,12 @@ def import_part(
     """Commit the ranks of some reports of a job to the run directory `output`, while others do so with other reports.
 
     `import_reports` finishes the run. It reads a report again only if those of other parts show that it belongs to
-    another rank. `inputs`: all reports of one rank, or of several. `tables`: as later passed to `import_reports`.
-    `rules`: as later passed to `import_reports`. `fetch`: brings what is at URLs onto this machine. `rank_from`: as
-    later passed to `import_reports`. Raises `InputError`: a report cannot be read, or `output` cannot be written.
+    another rank. `inputs`: all reports of one rank, or of several; the others are as later passed to `import_reports`.
+    Raises `InputError`: a report cannot be read, or `output` cannot be written.
     """
     watcher = watcher or Watcher()
     rules = rules or built_in_rules()
+    watcher.looking()
     paths = find_reports(inputs, fetch)
     if (other := next((path for path in paths if host_path(str(path)).host is not None), None)) is not None:
         raise UsageError(
@@ -221,7 +222,7 @@ def import_part(
         try:
             stamps = [file_stamps(p) for p in reports]
             readers = opened.enter_context(closing_readers())
-            probes = _with_ages(_probe_all(reports, wanted, jobs, {}, scratch, {}, readers), outdated(reports))
+            probes = _probe_all(reports, wanted, jobs, {}, scratch, {}, readers, watcher)
             _check_readable(probes, strict=True)
             taken, plan = planned(reports, probes, rank_from)
             probes, stamps = [probes[n] for n in taken], [stamps[n] for n in taken]
@@ -236,10 +237,8 @@ def import_part(
                 ]
                 for probe, seen in zip(probes, stamps, strict=True):
                     if probe.report is not None:
-                        write_part(
-                            output,
-                            Part(Content(seen, probe.record.content_hash), probe.record, probe.report, probe.rows),
-                        )
+                        content = Content(seen, probe.record.content_hash)
+                        write_part(output, Part(content, probe.record, probe.report, probe.rows))
                 return ranks
         except OSError as error:
             raise _write_error(output, error) from error
@@ -366,6 +365,7 @@ def _probe_all(
     scratch: str,
     parts: Mapping[str, Part],
     readers: Readers,
+    watcher: Watcher,
 ) -> list[_Probe]:
     """What a first look at each report finds, or found in a part's import; adds the `readers` that stay open."""
     known_parts = [part_of(path, parts) for path in reports]
@@ -379,10 +379,11 @@ def _probe_all(
     items = [_Look(str(p := reports[n]), wanted, known.get(str(p)), folders[n], len(reports), p in stay) for n in new]
     for outcome in run_tasks(_probe, items, jobs=many, hosts=[host_path(look.path).host for look in items]):
         probe = outcome.get()
+        watcher.opened(1)
         if probe.reader is not None:
             readers[probe.record.path] = probe.reader
         probes[new[outcome.index]] = probe._replace(reader=None)
-    return [p for p in probes if p is not None]
+    return _with_ages([p for p in probes if p is not None], outdated(reports))
 
 
 def _processes_for_looks(reports: Sequence[Path], jobs: int | None) -> int | None:
@@ -469,17 +470,12 @@ def _check_readable(probes: Sequence[_Probe], strict: bool) -> None:
         return
     first = broken[0].error or ""
     if len(broken) == len(probes):
-        raise _as_input_error(
-            broken[0], f" ({len(broken)} reports, none of which can be read)" if len(broken) > 1 else ""
-        )
+        error = InputError(broken[0].path, found="")
+        more = f" ({len(broken)} reports, none of which can be read)" if len(broken) > 1 else ""
+        error.args = (first + more,)
+        raise error
     if strict:
         raise StrictError(first)
-
-
-def _as_input_error(record: ReportRecord, more: str) -> AlltraceError:
-    error = InputError(record.path, found="")
-    error.args = ((record.error or "") + more,)
-    return error
 
 
 def _facts(
@@ -512,23 +508,15 @@ def _facts(
 def _prepare(output: Path) -> None:
     """Make `output`, or see that it is a run (or empty)."""
     if output.exists() and not output.is_dir():
-        raise InputError(output, found="a file", expected="a folder for the run", advice="give another name with -o")
+        raise InputError(output, found="a file", expected="a folder for the run", advice=_OTHER_NAME)
     try:
         str(output.resolve()).encode()
     except UnicodeEncodeError:
-        raise InputError(
-            output,
-            found="its name has bytes that are not UTF-8",
-            expected="a name of text",
-            advice="give another name with -o",
-        ) from None
+        found, expected = "its name has bytes that are not UTF-8", "a name of text"
+        raise InputError(output, found=found, expected=expected, advice=_OTHER_NAME) from None
     if output.is_dir() and not _is_ours(output):
-        raise InputError(
-            output,
-            found="a folder with other files in it",
-            expected="an empty or new folder, or a run directory",
-            advice="give another name with -o",
-        )
+        found, expected = "a folder with other files in it", "an empty or new folder, or a run directory"
+        raise InputError(output, found=found, expected=expected, advice=_OTHER_NAME)
     (output / RANKS).mkdir(parents=True, exist_ok=True)
 
 

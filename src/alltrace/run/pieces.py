@@ -45,8 +45,9 @@ def grouped(tables: Sequence[str]) -> Iterator[tuple[str, ...]]:
 class Piece:
     """What one report, or several joined, gave one rank: a folder of tables in one numbering and time."""
 
-    def __init__(self, folder: Path, rows: Mapping[str, int] | None = None) -> None:
+    def __init__(self, folder: Path, rows: Mapping[str, int] | None = None, report: int = 0) -> None:
         self.folder = folder
+        self.report = report  # the report's row in the manifest
         self.rows: dict[str, int] = dict(rows or {})
         self._held: dict[str, pa.Table] = {}
         self._held_bytes: dict[str, int] = {}

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from alltrace.readers.base import ReportProcess, ReportReader, ReportWarning
 from alltrace.readers.registry import open_report
+from alltrace.readers.spool import SpooledReader
 from alltrace.run.checksums import write_rank_record
 from alltrace.run.collective_copies import mark_collective_copies
 from alltrace.run.host_paths import host_path, naming_host
@@ -69,7 +70,7 @@ def import_ranks(task: RankTask, advance: Callable[[int], None]) -> list[RankRec
         pieces: dict[int, list[Piece]] = defaultdict(list)
         for index in task.reports:
             mine = {r.rank for r in task.ranks if any(s.report == index for s in r.sources)}
-            for rank, piece in _read_report(index, mine, task, staging / str(index), advance):
+            for rank, piece in _read_report(index, mine, task, staging, advance):
                 pieces[rank].append(piece)
         return [_commit(run, task, plan, pieces[plan.rank], staging) for plan in task.ranks]
     finally:
@@ -108,10 +109,13 @@ def _split(
     pieces = {}
     for n, (rank, _) in enumerate(owners):
         if rank in mine:
-            place = folder / f"rank={rank}"
+            place = folder / f"{report}-{rank}"
             place.mkdir(parents=True)
-            pieces[n] = Piece(place)
+            pieces[n] = Piece(place, report=report)
     budget = _BUDGET_BYTES // max(1, min(4, len(pieces)))
+    passes = 1
+    if isinstance(reader, SpooledReader):  # its rows are read once before they come
+        reader.advance, passes = lambda rows: advance(rows - rows // 2), 2
     rows = _batches(reader, task, kinds)
     large = task.rows.get(report, _ROWS_WORTH_A_THREAD) >= _ROWS_WORTH_A_THREAD
     with one_thread() as encoder, closing(prefetched(rows, _AHEAD) if large else rows) as batches:
@@ -121,7 +125,7 @@ def _split(
                     for n, part in router.split(batch):
                         if n in pieces:  # the others are there already
                             sinks.append(name, n, part)
-                    advance(batch.num_rows)
+                    advance(batch.num_rows // passes)
     dictionaries = reader.dictionaries()
     warnings = reader.warnings()
     for n, piece in pieces.items():
@@ -223,7 +227,7 @@ def _commit(run: Path, task: RankTask, plan: RankPlan, pieces: Sequence[Piece], 
     if len(pieces) > 1:
         from alltrace.run.report_merge import join_pieces
 
-        by_report = {int(p.folder.parent.name): p for p in pieces}
+        by_report = {p.report: p for p in pieces}
         begin = last_attempt([by_report[i] for i in order])
         if begin:
             text = "reports of earlier attempts of the process, which was started again and has its last attempt here"
@@ -248,11 +252,11 @@ def _commit(run: Path, task: RankTask, plan: RankPlan, pieces: Sequence[Piece], 
     mark_collective_copies(piece, staging / f"marked-{plan.rank}")
     keep_unknown_kernels(piece)
     missing = _missing(task, piece)
-    row_warnings = {p.folder.parent.name: p.row_warnings for p in pieces if p.row_warnings}
+    row_warnings = {str(p.report): p.row_warnings for p in pieces if p.row_warnings}
     of_import += missing.warnings
     if of_import:
         row_warnings[str(order[0])] = (*row_warnings.get(str(order[0]), ()), *of_import)
-    warnings = {p.folder.parent.name: p.warnings for p in pieces if p.warnings}
+    warnings = {str(p.report): p.warnings for p in pieces if p.warnings}
     rank = RankRecord(
         rank=plan.rank,
         local_rank=plan.local_rank,

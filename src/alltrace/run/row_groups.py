@@ -176,6 +176,8 @@ def _columns_without_nulls(rows: pa.Table) -> set[str]:
 
 def _as_written(rows: pa.Table, complete: frozenset[str]) -> pa.Table:
     """The rows with a schema that says which columns have no nulls."""
+    if not complete:
+        return rows
     return pa.Table.from_arrays(rows.columns, schema=_without_nulls(rows.schema, complete))
 
 

@@ -186,7 +186,7 @@ class _Batches(Form):
         with pq.ParquetFile(path, read_dictionary=enums, metadata=self._metadata) as file:
             self._metadata = file.metadata
             batches = file.read_row_group(group).combine_chunks().to_batches()
-        return join([self._columns.full(self._columns.hold(batch)) for batch in batches])
+        return pa.concat_batches([self._columns.full(self._columns.hold(batch)) for batch in batches])
 
     def key(self, block: _Block, record: int) -> tuple[int, ...]:
         return key_at(block[1], record)
@@ -213,7 +213,7 @@ class _Batches(Form):
         pieces = [rows for rows, _ in blocks]
         if all(self.key(one, -1) <= self.key(other, 0) for one, other in pairwise(blocks)):
             return pieces
-        joined = join(pieces)
+        joined = pa.concat_batches(pieces)
         permutation = self._order.permutation(joined)
         return [joined if permutation is None else pc.take(joined, pa.array(permutation))]
 
@@ -223,14 +223,6 @@ class _Batches(Form):
             for first in range(0, rows.num_rows, count):
                 part = rows.slice(first, count)
                 yield part, self._order.keys(self._columns.full(part.slice(0, 1)))  # a run keeps the first key alone
-
-
-def join(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """One batch with the rows of all `batches`, which have one schema."""
-    if len(batches) == 1:
-        return batches[0]
-    columns = [pa.concat_arrays([b.column(i) for b in batches]) for i in range(batches[0].num_columns)]
-    return pa.RecordBatch.from_arrays(columns, schema=batches[0].schema)
 
 
 def _values(column: pa.Array) -> NDArray[np.int64]:

@@ -66,7 +66,7 @@ class TableWriter:
         self._held = HeldColumns(table)
         self._order = RowOrder(table)
         self._lanes = Lanes(self._order, self._held)
-        self._buffer = Rows(self._held, self._limit_bytes)
+        self._buffer = Rows(self._held)
         self._rows = 0
         self._extent: tuple[int, int] | None = None
         self._sorter = TableSorter(spill_folder / f"{os.urandom(16).hex()}.spill", self._order, self._held)
@@ -121,7 +121,7 @@ class TableWriter:
         if self._closed:
             return
         self._closed = True
-        self._buffer = Rows(self._held, 0)
+        self._buffer = Rows(self._held)
         if self._file is not None:
             self._file.abandon()
             self._path.unlink(missing_ok=True)

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from alltrace.readers.kineto.fields import KINETO
-from alltrace.readers.kineto.text import Text
 from alltrace.readers.plain_pickle import PickleRefusedError, decode
+from alltrace.readers.text import Text
 from alltrace.share.words import Words
 from alltrace.trace.errors import InputError
 

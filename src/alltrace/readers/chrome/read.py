@@ -15,8 +15,8 @@ from alltrace.readers.kineto.events import Block, Scanner
 from alltrace.readers.kineto.fields import EVENT, Fields
 from alltrace.readers.kineto.names import Names
 from alltrace.readers.kineto.tables import Picked, masked, narrow, whole
-from alltrace.readers.kineto.text import Text
 from alltrace.readers.spool import Pass, SpooledReader, strict
+from alltrace.readers.text import Text
 from alltrace.trace.arrays import Int64
 from alltrace.trace.errors import InputError
 from alltrace.trace.names import name_id
@@ -173,8 +173,8 @@ class _Slices(NamedTuple):
 class _Parsed(Pass):
     """A trace with its rows read, table by table."""
 
-    def __init__(self, path: Path, facts: Facts) -> None:
-        super().__init__()
+    def __init__(self, path: Path, facts: Facts, advance: Callable[[int], None]) -> None:
+        super().__init__(advance)
         self._facts = facts
         with self._filled(), closing(Text(path)) as text:
             scanner = Scanner(text, fields=_FIELDS)
@@ -275,7 +275,7 @@ class ChromeReader(SpooledReader):
         self.report: Report = self._facts.report
 
     def _read(self) -> _Parsed:
-        return _Parsed(self._path, self._facts)
+        return _Parsed(self._path, self._facts, self.advance)
 
 
 def open_report(path: Path) -> ChromeReader:

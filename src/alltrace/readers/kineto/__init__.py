@@ -45,7 +45,7 @@ def head_of(path: Path) -> bytes:
             return b""
     except OSError:
         return b""
-    from alltrace.readers.kineto.text import Text
+    from alltrace.readers.text import Text
 
     try:
         with closing(Text(path)) as text:

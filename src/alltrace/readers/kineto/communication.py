@@ -186,7 +186,8 @@ class Communication:
             return self._on_host.batch(self._entities, self._zero_ns, self._only_group, _type_of)
         calls = _joined(self._calls, (*_CALL_FIELDS, *_ARGUMENTS))
         launches = _joined(self._launches, _LAUNCH_FIELDS)
-        self._launches.clear()
+        for parts in (self._kernels, self._calls, self._launches):
+            parts.clear()
         order = np.argsort(kernels["ts"], kind="stable")
         kernels = {k: v[order] for k, v in kernels.items()}
         launch = _lookup(kernels["correlation"], launches["correlation"]) if launches is not None else None

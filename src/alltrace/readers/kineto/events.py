@@ -10,7 +10,7 @@ import numpy as np
 
 from alltrace.core import kineto as core
 from alltrace.readers.kineto.fields import KINETO, Fields
-from alltrace.readers.kineto.text import PIECE, Text
+from alltrace.readers.text import PIECE, Text
 from alltrace.trace.names import text_of_bytes
 
 _BLOCK = 32768  # events

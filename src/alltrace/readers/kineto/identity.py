@@ -16,7 +16,7 @@ from alltrace.readers.kineto import categories
 from alltrace.readers.kineto.entities import MOST_DEVICES
 from alltrace.readers.kineto.events import Block, Scan, Scanner
 from alltrace.readers.kineto.names import Names
-from alltrace.readers.kineto.text import PIECE, Text
+from alltrace.readers.text import PIECE, Text
 from alltrace.trace.errors import InputError, printable
 
 EXPECTED = "a PyTorch profiler trace (Kineto)"

@@ -3,7 +3,7 @@
 import heapq
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from functools import cached_property
 from pathlib import Path
@@ -31,8 +31,8 @@ from alltrace.readers.kineto.identity import (
 )
 from alltrace.readers.kineto.names import Names
 from alltrace.readers.kineto.tables import Tables, whole
-from alltrace.readers.kineto.text import Text
 from alltrace.readers.spool import Pass, Spool, SpooledReader, record_batch
+from alltrace.readers.text import Text
 from alltrace.trace.errors import InputError, printable
 
 # The one pass over a trace: every event into its table, on disk.
@@ -69,6 +69,7 @@ class Counters:
     def batch(self) -> Any:
         """The rows of `kernel_counters`; None if the trace has no such event."""
         if not self._kernels:
+            self._launches.clear()
             return None
         kernels = _sorted(_FIELDS, self._kernels)
         count = len(kernels["ts"])
@@ -178,8 +179,8 @@ class _Process:
 class Parsed(Pass):
     """A trace with its rows read, table by table."""
 
-    def __init__(self, path: Path, facts: Facts, processes: Sequence[Process]) -> None:
-        super().__init__()
+    def __init__(self, path: Path, facts: Facts, processes: Sequence[Process], advance: Callable[[int], None]) -> None:
+        super().__init__(advance)
         with self._filled():
             with closing(Text(path)) as text:
                 scanner = Scanner(text)
@@ -275,7 +276,7 @@ class KinetoReader(SpooledReader):
         return report_of(self._path, facts)
 
     def _read(self) -> Parsed:
-        return Parsed(self._path, self._facts, processes_of(self._path, self._facts))
+        return Parsed(self._path, self._facts, processes_of(self._path, self._facts), self.advance)
 
 
 def open_report(path: Path, known: Sequence[ReportProcess] = ()) -> KinetoReader:

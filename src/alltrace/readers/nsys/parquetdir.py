@@ -46,23 +46,12 @@ class ParquetFolder:
         return int(self._files[table].metadata.num_rows)
 
     def batches(self, table: str, columns: Mapping[str, Any], batch_rows: int | None = None) -> Iterator[Any]:
-        """The rows of `table` in batches; see `RawSource.batches`.
-
-        The row groups that nsys writes have 2,048 rows; they are combined into full batches.
-        """
+        """The rows of `table` in batches of several of nsys's small row groups; see `RawSource.batches`."""
         schema = pa.schema(list(columns.items()))
-        batch_rows = batch_rows or rows_per_batch(columns)
-        waiting: list[Any] = []
-        rows = 0
+        size = batch_rows or rows_per_batch(columns)
         try:
-            for batch in self._files[table].iter_batches(batch_size=batch_rows, columns=list(columns)):
-                waiting.append(self._delivered(table, batch, schema))
-                rows += batch.num_rows
-                while rows >= batch_rows:
-                    whole, waiting, rows = _split(waiting, rows, batch_rows)
-                    yield whole
-            if rows:
-                yield _split(waiting, rows, rows)[0]
+            for batch in self._files[table].iter_batches(batch_size=size, columns=list(columns)):
+                yield self._delivered(table, batch, schema)
         except (OSError, pa.ArrowException) as error:
             raise InputError(
                 self.path / f"{table}{_SUFFIX}",
@@ -103,17 +92,6 @@ def _opened(file: Path) -> Any:
         return pq.ParquetFile(file)
     except UnicodeEncodeError:  # Arrow does not open paths that are not UTF-8
         return pq.ParquetFile(file.open("rb"))
-
-
-def _split(batches: list[Any], rows: int, wanted: int) -> tuple[Any, list[Any], int]:
-    """The first `wanted` rows as one batch, and what is left."""
-    table = pa.Table.from_batches(batches).combine_chunks()
-    first = pa.RecordBatch.from_arrays(
-        [c.combine_chunks() if c.num_chunks != 1 else c.chunk(0) for c in table.slice(0, wanted).columns],
-        schema=table.schema,
-    )
-    rest = table.slice(wanted).to_batches()
-    return first, rest, rows - wanted
 
 
 def _type(kind: Any) -> str:

@@ -1,6 +1,7 @@
 """Opens a report of Nsight Systems as canonical tables."""
 
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -337,37 +338,24 @@ def _is_event_table(table: str) -> bool:
 
 def open_report(path: Path, known: Sequence[ReportProcess] = (), scratch: Path | None = None) -> NsysReader:
     """Open an export (SQLite, or a folder of Parquet) or, with an nsys, a `.nsys-rep`; see `registry.open_report`."""
-    name = path.name.lower()
-    if path.is_dir():
-        from alltrace.readers.nsys.parquetdir import ParquetFolder
+    exported, form = None, "nsys-parquet"
+    with ExitStack() as opened:
+        if path.is_dir():
+            from alltrace.readers.nsys.parquetdir import ParquetFolder
 
-        return _reader(ParquetFolder(path), "nsys-parquet", path, known=known)
-    from alltrace.readers.nsys.sqlite import open_sqlite  # its decoder loads slowly
+            source: RawSource = ParquetFolder(path)
+        else:
+            from alltrace.readers.nsys.sqlite import open_sqlite  # its decoder loads slowly
 
-    if not name.endswith((".nsys-rep", ".qdrep", ".qdstrm")):
-        return _reader(open_sqlite(path), "nsys-sqlite", path, known=known)
-    from alltrace.readers.nsys.tool import Exported
-
-    exported = Exported(path, scratch)
-    try:
-        return _reader(open_sqlite(exported.sqlite), "nsys-rep", path, exported, known)
-    except BaseException:
-        exported.close()
-        raise
-
-
-def _reader(
-    source: RawSource,
-    report_format: str,
-    path: Path,
-    exported: Exported | None = None,
-    known: Sequence[ReportProcess] = (),
-) -> NsysReader:
-    try:
-        return NsysReader(source, report_format, path, exported, known)
-    except BaseException:
-        source.close()
-        raise
+            form = "nsys-sqlite"
+            if path.name.lower().endswith((".nsys-rep", ".qdrep", ".qdstrm")):
+                exported, form = Exported(path, scratch), "nsys-rep"
+                opened.callback(exported.close)
+            source = open_sqlite(path if exported is None else exported.sqlite)
+        opened.callback(source.close)
+        reader = NsysReader(source, form, path, exported, known)
+        opened.pop_all()  # the reader closes them
+    return reader
 
 
 def _stream_table(source: RawSource, entities: Entities, strings: Strings) -> Any:

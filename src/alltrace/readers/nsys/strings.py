@@ -79,26 +79,29 @@ class Strings:
         if ids.null_count == len(ids):
             return pa.nulls(len(ids), pa.int64())
         numbers = (pc.fill_null(ids, -1) if ids.null_count else ids).to_numpy(zero_copy_only=False)
-        at = None
-        if self._dense is not None:  # usually all were used before
+        if self._dense is None:
+            places = self._places(numbers)
+            there = places < len(self._hashes) - 1
+            hashes = self._interned(places)
+        else:
             at = self._within(numbers)
-            if self._asked[at].all():
-                return pa.array(self._hash_of[at])
-        places = self._places(numbers)
-        if not self._known[places].all():
-            new, _ = np.unique(places[~self._known[places]], return_index=True)  # alone it would load masked arrays
-            self._intern(new)
-        missing = places == len(self._hashes) - 1
-        hashes = self._hashes[places]
-        if at is not None:
-            self._hash_of[at[~missing]] = hashes[~missing]
-            self._asked[at[~missing]] = True
-        return pa.array(hashes, mask=missing if missing.any() else None)
+            there = self._asked[at]
+            if not there.all():  # usually all were used before
+                new = pc.unique(pa.array(at[~there])).to_numpy()
+                new = new[self._dense[new] >= 0]
+                self._hash_of[new], self._asked[new] = self._interned(self._dense[new]), True
+                there = self._asked[at]
+            hashes = self._hash_of[at]
+        return pa.array(hashes, mask=None if there.all() else ~there)
 
-    def _intern(self, places: Any) -> None:
-        texts = pc.take(self._values, pa.array(places)).to_pylist()
-        self._hashes[places] = [name_id(t or "") for t in texts]
-        self._known[places] = True
+    def _interned(self, places: Any) -> Any:
+        """The ids of the strings in some rows of `StringIds`, which get one at their first use."""
+        known = self._known[places]
+        if not known.all():
+            new = pc.unique(pa.array(places[~known]))
+            self._hashes[new.to_numpy()] = [name_id(t or "") for t in pc.take(self._values, new).to_pylist()]
+            self._known[new.to_numpy()] = True
+        return self._hashes[places]
 
     def text(self, string_id: int) -> str | None:
         """The string with the id, or None."""

@@ -1,8 +1,7 @@
 """The lines of a .prv as numbers, block by block."""
 
-import gzip
-import zlib
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from alltrace.core.paraver import parse_lines
+from alltrace.readers.text import Text
 from alltrace.trace.arrays import Int64
 from alltrace.trace.errors import InputError
 
@@ -50,22 +50,22 @@ def head_lines(path: Path) -> list[str]:
 
 def _blocks(path: Path) -> Iterator[bytes]:
     """Blocks of whole lines; a last line without an end gets one."""
-    try:
-        with gzip.open(path, "rb") if path.name.lower().endswith(".gz") else path.open("rb") as file:
-            left = b""
-            while block := file.read(_BLOCK):
-                left += block
-                end = left.rfind(b"\n") + 1
-                if end:
-                    yield left[:end]
-                    left = left[end:]
-                elif len(left) > _LONGEST_LINE:
-                    raise InputError(path, found="a line is longer than 64 MB", expected="a .prv file")
-            if left:
-                yield left + b"\n"
-    except (OSError, EOFError, zlib.error) as error:
-        problem = getattr(error, "strerror", None) or error
-        raise InputError(path, found=f"it cannot be read ({problem})", expected="a .prv or .prv.gz file") from error
+    left = b""
+    with closing(Text(path)) as text:
+        while block := text.read(_BLOCK):
+            left += block
+            end = left.rfind(b"\n") + 1
+            if end:
+                yield left[:end]
+                left = left[end:]
+            elif len(left) > _LONGEST_LINE:
+                raise InputError(path, found="a line is longer than 64 MB", expected="a .prv file")
+        if text.cut:
+            raise InputError(
+                path, found="it cannot be read (its compressed data end early)", expected="a .prv or .prv.gz file"
+            )
+    if left:
+        yield left + b"\n"
 
 
 def _lines(rest: bytes, blocks: Iterator[bytes]) -> Iterator[Lines]:

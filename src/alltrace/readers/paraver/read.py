@@ -7,7 +7,7 @@ on one stream, it does not state which call launched which.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -50,7 +50,7 @@ _COPIES = {label: kind for kind, (_, label) in ev.COPIES.items()}
 class Parsed(Pass):
     """A trace with its rows read, table by table."""
 
-    def __init__(self, path: Path, facts: Facts) -> None:
+    def __init__(self, path: Path, facts: Facts, advance: Callable[[int], None]) -> None:
         self._facts = facts
         self._names = NameIds()
         self._known = _slots_of(ev.read_pcf(beside(path, ".pcf")))
@@ -60,7 +60,7 @@ class Parsed(Pass):
         tasks = np.array([t.task for t in facts.threads], np.int64)
         self._tasks = tasks
         self._first = np.searchsorted(tasks, np.arange(len(facts.ranks) + 1)).astype(np.int64)
-        super().__init__()
+        super().__init__(advance)
         with self._filled():
             self._read(path)
 
@@ -294,7 +294,7 @@ class ParaverReader(SpooledReader):
         self.report: Report = report_of(path, self._facts)
 
     def _read(self) -> Parsed:
-        return Parsed(self._path, self._facts)
+        return Parsed(self._path, self._facts, self.advance)
 
 
 def open_report(path: Path) -> ParaverReader:

@@ -82,13 +82,9 @@ class SqliteSource:
             return tree.count_about()
 
     def batches(self, table: str, columns: Mapping[str, Any], batch_rows: int | None = None) -> Iterator[Any]:
-        """The rows of `table`, in the order of the file, as `pyarrow.RecordBatch` of at most `batch_rows` rows.
+        """The rows of `table`; see `RawSource.batches`. A batch has fewer if its text is long.
 
-        `table`: a key of `tables`. `columns`: the columns wanted, in order, each with the `pyarrow.DataType` to
-        deliver: the column's own type, or for `int64` a narrower signed integer. `batch_rows`: the most rows of a
-        batch; a batch has fewer if its text is long. Raises `InputError`: the file is corrupt or cut short or changes
-        meanwhile, or a value does not fit its column's type; the message names the table and the column. Raises
-        `UsageError`: the table or column does not exist.
+        Raises `InputError` also if the file changes meanwhile, `UsageError`: the table or column does not exist.
         """
         declared = self._table(table)
         if batch_rows is not None and batch_rows < 1:
