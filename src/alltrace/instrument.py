@@ -11,8 +11,6 @@ Everything here does nothing, in nanoseconds, if the process is not profiled.
             window.step()
 """
 
-from __future__ import annotations
-
 from alltrace.capture.instrument import annotate, profiled, torch_profile, trace_func
 from alltrace.capture.step_report import step_report
 from alltrace.capture.steps import steps

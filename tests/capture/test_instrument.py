@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from alltrace.capture import cuda_profiler, instrument, steps_before
+from alltrace.capture import cuda_profiler, instrument
+from alltrace.capture import steps as steps_module
 from alltrace.instrument import annotate, profiled, steps, torch_profile, trace_func
 from alltrace.trace.errors import UsageError
 
@@ -185,7 +186,7 @@ def test_the_capture_says_how_long_the_steps_before_it_took(calls, monkeypatch):
     monkeypatch.setattr(instrument, "makers", [lambda name: Recorded(name, calls)])
     monkeypatch.setenv("ALLTRACE_STEPS", "20:22")
     clock = iter(range(0, 10**12, 104_000_000))
-    monkeypatch.setattr(steps_before, "perf_counter_ns", lambda: next(clock))
+    monkeypatch.setattr(steps_module, "perf_counter_ns", lambda: next(clock))
     train(steps(), 25)
     own = [c for c in calls if "before the window" in c]
     # of the 20 steps before, the first 3 warm up, and the others have 16 times between their ends
@@ -195,7 +196,7 @@ def test_the_capture_says_how_long_the_steps_before_it_took(calls, monkeypatch):
 
 def test_a_process_that_is_not_profiled_takes_no_times(calls, monkeypatch):
     monkeypatch.delenv("ALLTRACE_CAPTURE")
-    monkeypatch.setattr(steps_before, "perf_counter_ns", lambda: 1 / 0)
+    monkeypatch.setattr(steps_module, "perf_counter_ns", lambda: 1 / 0)
     train(steps(5, 9), 20)
 
 

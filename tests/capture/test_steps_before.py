@@ -2,8 +2,8 @@
 
 import pytest
 
-from alltrace.capture import steps_before
-from alltrace.capture.steps_before import StepsBefore
+from alltrace.capture import steps as steps_module
+from alltrace.capture.steps import StepsBefore
 
 
 def told(monkeypatch, times_ms, before=None):
@@ -12,7 +12,7 @@ def told(monkeypatch, times_ms, before=None):
     def clock():
         return now * 1_000_000
 
-    monkeypatch.setattr(steps_before, "perf_counter_ns", clock)
+    monkeypatch.setattr(steps_module, "perf_counter_ns", clock)
     before = before or StepsBefore()
     for took in times_ms:
         now += took

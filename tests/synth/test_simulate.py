@@ -9,10 +9,9 @@ import pytest
 from alltrace.synth import SCENARIOS
 from alltrace.synth.kernels import KERNELS
 from alltrace.synth.layouts import LAYOUTS, DataParallel
-from alltrace.synth.nccl import host_ranges, launching_range, transfer_ns
 from alltrace.synth.program import COMPUTE_STREAM, Call, Collective, Compute, Copy, DeviceGap, Group, Synchronize
 from alltrace.synth.scenario import Environment, Layout, Links
-from alltrace.synth.simulate import simulate
+from alltrace.synth.simulate import host_ranges, launching_range, simulate, transfer_ns
 
 
 @pytest.fixture(scope="module")

@@ -4,8 +4,6 @@ Each rank does its own share, on its own node, by commands that a user could typ
 RUN` and `alltrace capture upload REPORT URL`. The last rank, or the first one that has waited for it, finishes the run.
 """
 
-from __future__ import annotations
-
 import os
 import select
 import shutil
@@ -284,7 +282,6 @@ class Afterwards:
             self._folder.done(lacking)
 
     def finish(self, reports: Sequence[Path], beside: Sequence[Path], *, ended: bool) -> None:
-        """Do it."""
         # `ended`: whether the job is ending, so there is no time.
         if ended:
             self._stopped = True

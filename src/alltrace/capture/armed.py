@@ -1,7 +1,5 @@
 """In the training process: receives a window requested while the job runs, and agrees with all ranks when it begins."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys

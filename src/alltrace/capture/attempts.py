@@ -1,7 +1,5 @@
 """Runs a chosen rank's program under the profiler, and once more without what the profiler refuses."""
 
-from __future__ import annotations
-
 import os
 import re
 import time

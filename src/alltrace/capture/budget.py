@@ -5,8 +5,6 @@ medians of three): see `docs/guides/first-profile-512.md`. Events of CUDA were n
 be as large as a call of the operating system, the largest that was measured.
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

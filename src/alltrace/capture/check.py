@@ -1,7 +1,5 @@
 """Is there a report, and is it whole? The exit code of nsys does not show: it is 0 when its agent was killed, too."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import NamedTuple

@@ -13,8 +13,6 @@ The first two are there before the program starts, and written in place: opening
 has written, on a shared file system, sooner than looking for a new one does.
 """
 
-from __future__ import annotations
-
 import os
 from typing import Any
 
@@ -52,7 +50,6 @@ def write_control(path: str, content: dict[str, Any]) -> None:
 
 def request_window(folder: str, steps: int) -> None:
     """Ask the armed job with this folder for a window of steps of all ranks, as soon as all can know of it."""
-    # Raises `OSError`: the folder cannot be written.
     path = os.path.join(folder, REQUEST)  # noqa: PTH118  pathlib would be a further import
     before = read_control(path)
     write_control(

@@ -1,7 +1,5 @@
 """CUDA's own switch for profilers, through PyTorch if the program has it, else through the runtime's library."""
 
-from __future__ import annotations
-
 import ctypes
 import functools
 import sys

@@ -1,7 +1,5 @@
 """Can this machine profile? Each finding comes with its fix."""
 
-from __future__ import annotations
-
 import argparse
 import ctypes
 import os

@@ -1,7 +1,5 @@
 """The wrapper that runs under each rank: profiles the ranks that are chosen, runs the others plainly."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Records clocks, power and temperature of a node's GPUs next to its reports, where `alltrace import` finds them."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

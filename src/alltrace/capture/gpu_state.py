@@ -1,7 +1,5 @@
 """Clock, throttling and errors of the GPU that a process uses, by NVML: the evidence for why a rank is slow."""
 
-from __future__ import annotations
-
 import sys
 from importlib import import_module
 from time import monotonic

@@ -8,8 +8,6 @@ run on without anybody, or a report would be cut in the middle. So the process t
 * The supervisor is killed: the guard becomes the parent of its children, and kills them.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import traceback

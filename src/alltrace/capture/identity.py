@@ -1,7 +1,5 @@
 """Who is this process? Rank, local rank, world size, node and job, from the launcher's variables: a pure function."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import NamedTuple

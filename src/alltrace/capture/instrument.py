@@ -54,9 +54,9 @@ class _Range:
 
     def __enter__(self) -> Self:
         for make in makers:
-            made = make(self._name)
-            made.__enter__()
-            self._open.append(made)
+            span = make(self._name)
+            span.__enter__()
+            self._open.append(span)
         return self
 
     def __exit__(
@@ -218,9 +218,11 @@ def torch_profile(
         first, end = values
         warmup = min(first, 1)
         wait, active, repeat = first - warmup, end - first, 1
-    waited, warm, kept = (d if n is None else n for n, d in ((wait, 1), (warmup, 1), (active, 3)))
+    waited, warm, recorded = (d if n is None else n for n, d in ((wait, 1), (warmup, 1), (active, 3)))
     cycles = count()
-    profile: Profile = _torch_profiler(folder, (waited, warm, kept, repeat), options, lambda: f"cycle{next(cycles)}")
+    profile: Profile = _torch_profiler(
+        folder, (waited, warm, recorded, repeat), options, lambda: f"cycle{next(cycles)}"
+    )
     return profile
 
 
@@ -261,8 +263,8 @@ def _torch_profiler(
     if profiler.record_function not in makers:
         makers.append(profiler.record_function)
     if cycle is not None:
-        waited, warm, kept, repeat = cycle
-        options["schedule"] = profiler.schedule(wait=waited, warmup=warm, active=kept, repeat=repeat)
+        waited, warm, recorded, repeat = cycle
+        options["schedule"] = profiler.schedule(wait=waited, warmup=warm, active=recorded, repeat=repeat)
     return profiler.profile(on_trace_ready=export, **options)
 
 

@@ -5,8 +5,6 @@ outside the windows they are dropped. What describes communicators, of the topol
 was written.
 """
 
-from __future__ import annotations
-
 import glob
 import os
 import re

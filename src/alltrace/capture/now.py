@@ -1,7 +1,5 @@
 """Requests a window of steps from an armed job."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from contextlib import suppress

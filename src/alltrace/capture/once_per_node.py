@@ -1,7 +1,5 @@
 """Says once a node what every rank of it would say."""
 
-from __future__ import annotations
-
 import os
 import time
 from binascii import crc32

@@ -1,7 +1,5 @@
 """The options of `capture exec`, each declared once: for command lines, job files, and the wrapper without Python."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar

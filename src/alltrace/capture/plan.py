@@ -1,7 +1,5 @@
 """The request to `capture exec`, and its plan for one rank: a pure function of the variables."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -86,7 +84,6 @@ class Plan(NamedTuple):
 
 def plan_rank(request: Request, environment: Mapping[str, str], host: str, left_out: Sequence[LeftOut] = ()) -> Plan:
     """Whether and how this rank is profiled; creates no files."""
-    # `host`: the machine's own name. `left_out`: what the profiler refused before.
     who = find_identity(environment, host)
     notes = list(who.notes)
     chosen = request.selection.holds(who)

@@ -1,7 +1,5 @@
 """What Linux knows of a process and of those below it. The one module here that calls the kernel through `ctypes`."""
 
-from __future__ import annotations
-
 import os
 import signal
 from contextlib import suppress

@@ -4,8 +4,6 @@ nsys runs the program as a grandchild, and its exit code is not always the progr
 killed, and 0 when the profiler's agent was, while the program runs on.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys
@@ -29,7 +27,6 @@ _POLL_S = 0.01
 _SETTLES_S = 0.5
 REVOKED = "shell"
 """The end of the name of the file without which no program is started."""
-
 
 BASH = shutil.which("bash") or ""
 """The shell that knows descriptors of more than one digit; empty if there is none."""

@@ -6,8 +6,6 @@ process with a rank that another process had before is its restart: each process
 of reports.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Mapping, Sequence

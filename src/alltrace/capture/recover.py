@@ -1,7 +1,5 @@
 """Raw captures that were never made into reports, made into reports."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """What a profiled rank leaves: is there a report, what is missing and why, and what is tidied up."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

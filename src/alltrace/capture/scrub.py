@@ -8,8 +8,6 @@ byte between them; and `PROCESSES` and `ThreadNames`, with the names of all proc
 no table refers to. Of the payloads of NVTX events, those of NCCL stay (`scrub_payloads`).
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

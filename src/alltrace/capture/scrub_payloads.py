@@ -34,8 +34,7 @@ _SCHEMAS = "NVTX_PAYLOAD_SCHEMA_ENTRIES"
 
 def clean_payloads(database: sqlite3.Connection, tables: Collection[str], of_nccl: str) -> int:
     """Remove payloads but for NCCL's fields; returns how many events lost something."""
-    # `database`: the export. `tables`: its tables. `of_nccl`: a condition for the rows of `NVTX_EVENTS` that are
-    # NCCL's.
+    # `of_nccl`: a condition for the rows of `NVTX_EVENTS` that are NCCL's.
     for table in tables:
         if table.startswith(_DYNAMIC):
             database.execute(f'DROP TABLE "{table}"')

@@ -1,7 +1,5 @@
 """Which ranks are profiled, and how their reports are named."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Mapping

@@ -5,8 +5,6 @@ all rows when all are counted. Nothing in the training's thread waits for it, so
 else.
 """
 
-from __future__ import annotations
-
 import os
 import queue
 import sys

@@ -38,7 +38,6 @@ BLOCK_S = 5.0
 """The shortest time between two writes to the file."""
 
 
-# Raises `UsageError`: the folder cannot be written.
 class StepRecord:
     """The record of a rank's steps in a folder that may be shared; `page_folder` must be on a local disk."""
 

@@ -47,7 +47,6 @@ class RankTimes(NamedTuple):
     slowest_s: tuple[float, ...]  # the times of the slowest step in each phase
 
     def packed(self) -> bytes:
-        """As bytes, some hundred."""
         head = _ROW.pack(
             self.exchange, self.names, self.first, self.own_s, self.error_s, self.slowest, self.total_s,
             self.gpu.clock_mhz, self.gpu.most_mhz, self.gpu.throttle & 0xFFFFFFFF, min(self.gpu.xid, 0xFFFF),

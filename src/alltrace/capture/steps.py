@@ -1,19 +1,106 @@
 """The window of steps that is recorded, with a range around each step; scripts import `alltrace.instrument`."""
 
-from __future__ import annotations
-
 import os
 import sys
+from array import array
+from itertools import pairwise
+from time import perf_counter_ns
 from types import TracebackType
 from typing import Any, Self
 
 from alltrace.capture import cuda_profiler, instrument
 from alltrace.capture.armed import Watch, Window, armed_watch, note_window
-from alltrace.capture.memory_snapshot import begin_history, end_history
-from alltrace.capture.steps_before import StepsBefore
-from alltrace.capture.variables import MARK, STEPS_BY, STEPS_RANGE, TRACES
+from alltrace.capture.variables import MARK, MEMORY, STEPS_BY, STEPS_RANGE, TRACES
 from alltrace.capture.window import note_time, window_given
 from alltrace.trace.errors import UsageError
+from alltrace.trace.step_time_mark import StepTimeMark
+
+# How long steps took before the window, by the host's clock. A launch returns before the work is done, so the host
+# can be ahead of the device by some steps, and single steps are not reliable. So steps are measured in groups, and
+# the median of the groups' means is the time of a step.
+_WARM_UP = 3
+"""The first steps of a process are slow by themselves."""
+_LEAST = 8
+_MOST = 1024
+_STRETCHES = 8
+_NORMAL, _OF_A_MEDIAN = 1.4826, 1.2533
+
+
+class StepsBefore:
+    """Stamps of the last thousand steps of this process that were not captured."""
+
+    __slots__ = ("_stamps", "_warm_up")
+
+    def __init__(self) -> None:
+        self._stamps = array("q")
+        self._warm_up = _WARM_UP
+
+    def ended(self) -> None:
+        if self._warm_up:
+            self._warm_up -= 1
+            return
+        self._stamps.append(perf_counter_ns())
+        if len(self._stamps) > 2 * _MOST:
+            del self._stamps[:_MOST]
+
+    def forget(self) -> None:
+        """What comes next does not follow what came before, as after a window."""
+        del self._stamps[:]
+        self._warm_up = 1
+
+    def mark(self) -> StepTimeMark | None:
+        """How long they took; None if they are too few."""
+        stamps = self._stamps[-_MOST:]
+        count = len(stamps) - 1
+        if count < _LEAST:
+            return None
+        cuts = [count * n // _STRETCHES for n in range(_STRETCHES + 1)]
+        means = sorted((stamps[b] - stamps[a]) / (b - a) for a, b in pairwise(cuts))
+        middle = _median(means)
+        spread = _NORMAL * _median(sorted(abs(mean - middle) for mean in means))
+        return StepTimeMark(count, round(middle), round(_OF_A_MEDIAN * spread / _STRETCHES**0.5))
+
+
+def _median(values: list[float]) -> float:
+    """The median of ascending values; `statistics` would be a further import of every program."""
+    half = len(values) // 2
+    return values[half] if len(values) % 2 else (values[half - 1] + values[half]) / 2
+
+
+# Snapshots of memory: the two functions are those that "Understanding CUDA Memory Usage" of PyTorch names for it.
+_MOST_ENTRIES = 200_000
+"""Some 40 MB of a snapshot; the latest are kept."""
+
+
+def begin_history() -> bool:
+    """Have the allocator record its history, if requested; returns whether it does."""
+    if MEMORY not in os.environ:
+        return False
+    torch: Any = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_available():
+        sys.stderr.write(
+            "alltrace: --memory-snapshot needs PyTorch with a GPU, which this process does not have; no snapshot is"
+            " written\n"
+        )
+        return False
+    # so PyTorch's documentation calls it
+    torch.cuda.memory._record_memory_history(max_entries=_MOST_ENTRIES)  # noqa: SLF001
+    return True
+
+
+def end_history(name: str) -> None:
+    """Write the snapshot, and have the allocator write down no more."""
+    # `name`: what distinguishes it from others of the rank.
+    import torch  # which the program has loaded, as the history has begun
+
+    memory: Any = torch.cuda.memory
+    path = f"{os.environ[MEMORY]}{name}.pickle"
+    try:
+        memory._dump_snapshot(path)  # noqa: SLF001  so PyTorch's documentation calls it
+    except OSError as error:
+        sys.stderr.write(f"alltrace: {path}: {error.strerror}; no snapshot of memory is written\n")
+    memory._record_memory_history(enabled=None)  # noqa: SLF001
+
 
 _NEVER = -1
 

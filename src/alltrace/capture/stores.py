@@ -1,7 +1,5 @@
 """Where copies of reports go: a folder, a server that takes PUT, or what fsspec opens. Cut copies are resumed."""
 
-from __future__ import annotations
-
 import base64
 import http
 import http.client
@@ -57,7 +55,6 @@ def public_url(url: str) -> str:
     return urllib.parse.urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
-# `folder`: the folder, made if it is missing.
 class FolderStore:
     """A folder, such as one that all nodes share. A file gets its name once it is whole."""
 
@@ -189,7 +186,6 @@ class HttpStore:
         return _OPENER.open(request, timeout=_LIMIT_S)
 
 
-# `url`: the folder.
 class _FsspecStore:
     """What fsspec opens."""
 

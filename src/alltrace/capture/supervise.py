@@ -16,8 +16,6 @@ without a report, so nsys is started with them blocked, which its agent inherits
 mask.
 """
 
-from __future__ import annotations
-
 import enum
 import os
 import select
@@ -79,7 +77,6 @@ class Output(NamedTuple):
     err: int  # the descriptor with its standard error
 
     def file_actions(self) -> list[tuple[Any, ...]]:
-        """For `os.posix_spawn`."""
         opened = (os.POSIX_SPAWN_OPEN, 1, str(self.log), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
         dup = os.POSIX_SPAWN_DUP2
         return [(dup, 1, self.out), (dup, 2, self.err), opened, (dup, 1, 2)]

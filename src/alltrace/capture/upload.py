@@ -1,7 +1,5 @@
 """Copies the reports of a job away, such as to s3:// or https://, and checks that they arrived."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The window of steps that a process must record, from its variables."""
 
-from __future__ import annotations
-
 import os
 import re
 import time

@@ -1,7 +1,5 @@
 """Runs a chosen rank's program that PyTorch's profiler traces, if there is work to do meanwhile or afterwards."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Bars, stacked bars, histograms and boxes: something for each of some things."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The cells of an answer as text, and its values as JSON has them."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping
@@ -78,8 +76,6 @@ def number_form(column: Any, field: Any) -> NumberForm | None:
 def read_cells(
     column: Any, field: Any, form: NumberForm | None, gpus: Mapping[str, str] = MappingProxyType({})
 ) -> list[str]:
-    """The cells of a column in readable form."""
-    # `form`: How its numbers are written (see `number_form`). `gpus`: Short names of devices.
     import pyarrow as pa
 
     if form is None:

@@ -1,7 +1,5 @@
 """The columns of an answer as numbers and as texts, for drawing."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

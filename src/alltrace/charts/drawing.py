@@ -1,7 +1,5 @@
 """The content of a chart, independent of the drawing library: axes with readable units, and numbers in these units."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """A drawing as a PNG or SVG file, by matplotlib."""
 
-from __future__ import annotations
-
 import io
 import warnings
 from importlib.util import find_spec
@@ -28,7 +26,6 @@ _GRID = "#d8dee4"
 
 def check_picture(path: Path) -> None:
     """Check that a chart can be written to `path`, before the work is done."""
-    # Raises `UsageError`: the name ends in no known format, or matplotlib is not installed.
     if path.suffix.lower().lstrip(".") not in FORMATS or path.is_dir():
         raise UsageError(
             f"--picture is {printable(str(path))!r}; expected the name of a file that ends in .png or .svg"

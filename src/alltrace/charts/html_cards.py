@@ -1,7 +1,5 @@
 """The verdict and the cards of a diagnosis as HTML, for reports and notebooks; a trace's text is never markup."""
 
-from __future__ import annotations
-
 import html
 
 from alltrace.charts.timeline_links import PAGE, places_of
@@ -14,33 +12,41 @@ from alltrace.trace.errors import printable
 _MOST_ROWS = 50
 
 
+def safe(text: object) -> str:
+    """Text as it is: nothing in it is read as markup."""
+    return html.escape(printable(str(text)))
+
+
+def place_link(page: str, fragment: str, text: str, kind: str = "") -> str:
+    """A link to a place of the timeline of the page; `kind`: its class, as an attribute."""
+    return f'<a{kind} href="{safe(page + fragment)}" target="_blank" rel="noreferrer">{text}</a>'
+
+
 def answer_html(answer: Answer, zero_ns: int = 0) -> str:
     """An answer's first rows, with times that link to the timeline, and its notes; names from a trace are escaped."""
     # `zero_ns`: what its times are at the run's start.
     titles = [label(column) for column in answer.columns]
     shown = answer.table.slice(0, _MOST_ROWS).to_pylist()
-    head = "".join(f'<th title="{_safe(c.doc)}">{_safe(t)}</th>' for t, c in zip(titles, answer.columns, strict=True))
+    head = "".join(f'<th title="{safe(c.doc)}">{safe(t)}</th>' for t, c in zip(titles, answer.columns, strict=True))
     places = places_of(answer.columns, zero_ns)
     body = ""
     for row in shown:
         fragment = None if places is None else places.fragment(row)
-        cells = {column.name: _safe(cell(row[column.name], column)) for column in answer.columns}
+        cells = {column.name: safe(cell(row[column.name], column)) for column in answer.columns}
         if places is not None and fragment is not None:
-            cells[places.start] = (
-                f'<a href="{_safe(PAGE + fragment)}" target="_blank" rel="noreferrer">{cells[places.start]}</a>'
-            )
+            cells[places.start] = place_link(PAGE, fragment, cells[places.start])
         body += f"<tr>{''.join(f'<td>{text}</td>' for text in cells.values())}</tr>"
     left = answer.table.num_rows - len(shown)
     more = [f"{left} more rows"] if left else []
     if places is not None and shown:
         more.append("Times lead to the timeline of the page: alltrace ui RUN --port 8765")
-    below = "".join(f"<p>{_safe(note)}</p>" for note in (*more, *answer.notes))
+    below = "".join(f"<p>{safe(note)}</p>" for note in (*more, *answer.notes))
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{below}"
 
 
 def diagnosis_html(diagnosis: Diagnosis) -> str:
-    notes = "".join(f"<li>{_safe(note)}</li>" for note in diagnosis.notes)
-    verdict = f'<p class="verdict"><b>{_safe(diagnosis.verdict)}</b></p>'
+    notes = "".join(f"<li>{safe(note)}</li>" for note in diagnosis.notes)
+    verdict = f'<p class="verdict"><b>{safe(diagnosis.verdict)}</b></p>'
     return verdict + cards_html(diagnosis) + (f"<ul>{notes}</ul>" if notes else "")
 
 
@@ -53,12 +59,12 @@ def _card(card: Card) -> str:
         *(("ranks", card.who), ("cost", card.cost), ("where", card.where)),
         *(("evidence", card.evidence), ("advice", card.advice)),
     )
-    facts = "".join(f"<dt>{name}</dt><dd>{_safe(text)}</dd>" for name, text in rows if text)
-    proof = "" if card.proof is None else f"<dt>command</dt><dd><code>{_safe(card.proof.command())}</code></dd>"
-    grave = _safe(card.severity)
+    facts = "".join(f"<dt>{name}</dt><dd>{safe(text)}</dd>" for name, text in rows if text)
+    proof = "" if card.proof is None else f"<dt>command</dt><dd><code>{safe(card.proof.command())}</code></dd>"
+    grave = safe(card.severity)
     return (
-        f'<article class="finding {grave}"><h3><span class="badge">{grave}</span> {_safe(card.what)}</h3>'
-        f'{_bars(card.step_times)}<dl>{facts}{proof}</dl><p class="kind">{_safe(card.kind)}</p></article>'
+        f'<article class="finding {grave}"><h3><span class="badge">{grave}</span> {safe(card.what)}</h3>'
+        f'{_bars(card.step_times)}<dl>{facts}{proof}</dl><p class="kind">{safe(card.kind)}</p></article>'
     )
 
 
@@ -76,9 +82,5 @@ def _bars(times: StepTimes | None) -> str:
     return (
         f'<figure><svg width="100%" height="40" viewBox="0 0 {width} 1" preserveAspectRatio="none" fill="currentColor"'
         ' role="img"'
-        f' aria-label="{_safe(times.words)}">{bars}</svg><figcaption>{_safe(times.words)}</figcaption></figure>'
+        f' aria-label="{safe(times.words)}">{bars}</svg><figcaption>{safe(times.words)}</figcaption></figure>'
     )
-
-
-def _safe(text: str) -> str:
-    return html.escape(printable(text))

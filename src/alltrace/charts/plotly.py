@@ -3,8 +3,6 @@
 plotly reads texts as a small markup language and, if MathJax is loaded, as formulas; here all text is escaped.
 """
 
-from __future__ import annotations
-
 import html
 from collections.abc import Iterable, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Lines, scattered points and rooflines."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from typing import Any

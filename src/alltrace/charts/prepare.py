@@ -1,7 +1,5 @@
 """From an answer to a drawing: which numbers go where, in which units, and what is merged so that it can be read."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -73,8 +71,7 @@ def draw(answer: Answer, chart: Chart | None = None, title: str = "") -> Drawing
     """The picture of an answer, not yet drawn."""
     # Many rows stay readable: bars and boxes show the first 40 things of an answer, neighbouring ranks are merged past
     # 1,024, more than 10 lines become a band, points that would cover each other are drawn once; the notes report it.
-    # `chart`: how to draw it; None for its own. `title`: the title if the chart has none. Raises `UsageError`: the
-    # answer has no picture, or lacks a column of it.
+    # `chart`: how to draw it; None for its own.
     chart = chart or answer.chart
     if chart is None:
         raise UsageError("this answer has no chart; leave out the picture")

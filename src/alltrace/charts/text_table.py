@@ -44,7 +44,6 @@ PLAIN = TableForm()
 
 def to_text(answer: Answer, table: Any, cut: int = 0, form: TableForm = PLAIN) -> str:
     """A text table: numbers aligned right, notes below."""
-    # `table`: The rows of it to show. `cut`: How many rows are not shown. `form`: How it is written.
     grid = _Grid(table, form, answer.columns)
     grid.take(columns := grid.cells(table))
     lines = grid.lines()

@@ -1,7 +1,5 @@
 """From a row of an answer that has a time to its place on the timeline of the page, as an address."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
@@ -40,8 +38,7 @@ class Places(NamedTuple):
 
     def fragment(self, row: Mapping[str, Any]) -> str | None:
         """The fragment after the page's address, `#timeline?...`; None if the row has no time."""
-        # Two cursors enclose the subject of the row, with twice its length of space on both sides. `row`: the values of
-        # the row by column.
+        # Two cursors enclose the subject of the row, with twice its length of space on both sides.
         start, end, length, rank = (_whole(row.get(c)) if c is not None else None for c in self[:4])
         if start is None:
             return None

@@ -1,7 +1,5 @@
 """The names of axes and series: columns without their unit's ending, marks of sizes, colours by meaning."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable
@@ -42,7 +40,6 @@ NEIGHBOURS = (
     ("api", "ranges", "mpi", "host", "api"),
 )
 """Classes that are drawn side by side, in this order."""
-
 
 _ENDINGS = {
     "ns": ("_ns",), "us": ("_us",), "s": ("_s",), "bytes": ("_bytes",), "%": ("_percent",), "GB/s": ("_gb_per_s",),

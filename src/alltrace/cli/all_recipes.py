@@ -215,7 +215,6 @@ def _in_text(answers: Sequence[tuple[str, Answer]], markdown: bool, form: TableF
 
 def chosen_recipes(wanted: str, where: str) -> list[Question]:
     """The recipes that a list such as `kernels,launches` names, each once; `where` says where the list stands."""
-    # Raises `UsageError`: there is no recipe of a name, or the list is empty.
     chosen = dict.fromkeys(name.strip() for name in wanted.split(",") if name.strip())
     if not chosen:
         raise UsageError(f"{where} is empty; `alltrace recipe --list` lists the recipes")

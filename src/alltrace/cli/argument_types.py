@@ -1,7 +1,5 @@
 """Types of arguments that several verbs take."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

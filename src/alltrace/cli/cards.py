@@ -34,8 +34,7 @@ _COLORS = {"high": "31", "medium": "33", "low": "32"}
 
 def write_cards(verb: str, answer: Answer, hosts: Mapping[int, str], args: argparse.Namespace) -> None:
     """Write the answer of `diagnose` as cards to `args.output` or standard output, its first `args.limit` findings."""
-    # `verb`: The verb that was run. `hosts`: The host of each rank of the run. `args`: The arguments of
-    # `add_answer_options`.
+    # `hosts`: The host of each rank of the run. `args`: The arguments of `add_answer_options`.
     answer = answer.read()
     width, color = written_width(args)
     run = " ".join(map(shlex.quote, args.run))

@@ -153,7 +153,6 @@ def add_answer_options(
     top: bool = True,
     output: tuple[str, ...] = ("-o", "--output"),
 ) -> None:
-    """How an answer is written."""
     # `folders`: whether -o may also be a folder or a URL; it then stays text. `cards`: whether the answer can be
     # written as cards, as it is by default. `top`: whether --top is another name of --limit; recipes may have an option
     # of that name. `output`: the options that name the file of the answer.
@@ -177,7 +176,6 @@ def add_rank_option(parser: argparse._ActionsContainer) -> None:
 
 
 def add_steps_option(parser: argparse._ActionsContainer, what: str) -> None:
-    """Which steps, `what` says of them; for `parse_steps`."""
     Option("steps", str, None, f"{what}: {STEPS_WORDS}", metavar="STEPS").add_to(parser)
 
 

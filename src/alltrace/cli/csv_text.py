@@ -71,7 +71,6 @@ def _no_formulas(texts: Any) -> Any:
     return pc.replace_substring_regex(texts, r"^([=+\-@\t\r])", r"'\1")
 
 
-# `table`: A `pyarrow.Table`.
 class _Rows:
     """The rows of a table as CSV; several threads may ask. What a dictionary holds becomes text once, for all rows."""
 

@@ -1,7 +1,5 @@
 """How a server stops on a signal."""
 
-from __future__ import annotations
-
 import signal
 import sys
 import threading

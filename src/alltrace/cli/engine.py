@@ -1,7 +1,5 @@
 """Where the work runs: this machine's processes, or a cluster that the arguments name."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -35,7 +33,6 @@ def add_engine_options(group: argparse._ActionsContainer, hidden: Mapping[str, s
 
 def start_engine(args: argparse.Namespace) -> None:
     """Use the engine that `args` name until the command ends."""
-    # Raises `UsageError`: options contradict each other, or the cluster is not available.
     named = [option.flag for option in _ENGINES if getattr(args, option.name, None) is not None]
     if len(named) > 1:
         raise UsageError(f"{' and '.join(named)} name different clusters; give one of them")

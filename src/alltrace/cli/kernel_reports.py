@@ -21,10 +21,9 @@ def read_reports(
     paths: Sequence[Path], *, detail: bool = False, listings: Listings | None = None
 ) -> tuple[list[list[Profiled]], list[str]]:
     """The launches of each report, and what a reader should know of them."""
-    # A report's name is its file's name, or its path if two files have the same name. `paths`: The reports. `detail`:
-    # Whether sections, results of rules and values of instances are read too. `listings`: Lists the instructions of
-    # each launch, which needs `detail`; None if they are not wanted. Raises `InputError`: a file is not a report, or
-    # cannot be read.
+    # A report's name is its file's name, or its path if two files have the same name. `detail`: Whether sections,
+    # results of rules and values of instances are read too. `listings`: Lists the instructions of each launch, which
+    # needs `detail`; None if they are not wanted.
     from alltrace.readers.ncu.read import read_report
     from alltrace.recipes.ncu.tables import Profiled
     from alltrace.trace.errors import printable

@@ -1,7 +1,5 @@
 """The entry point: picks the verb, and is the one place that turns errors into a sentence and an exit code."""
 
-from __future__ import annotations
-
 import argparse
 import errno
 import io

@@ -37,8 +37,6 @@ _GROUP_ROWS = 1 << 16  # at least in a row group of Parquet
 
 def check_output(args: argparse.Namespace) -> None:
     """Check that an answer can be written as `args` say, before the work is done."""
-    # Raises `UsageError`: Parquet without a file to write to, units or a width of a format without them, or an output
-    # that is not a file.
     check_csv_safe(args, [args.format])
     if args.wide and args.format != "table":
         raise UsageError(
@@ -58,14 +56,12 @@ def check_output(args: argparse.Namespace) -> None:
 
 def check_csv_safe(args: argparse.Namespace, kinds: Sequence[str]) -> None:
     """Whether `--csv-safe` has a meaning for answers of these forms."""
-    # Raises `UsageError`: it was given, but no file is CSV.
     if args.csv_safe and "csv" not in kinds:
         raise UsageError(f"--csv-safe works with CSV, and the format is {args.format}; add --format csv")
 
 
 def check_drawable(what: str, chart: Chart | None, args: argparse.Namespace) -> None:
     """Check that the answer has a chart if `args` request one, before the work is done."""
-    # Raises `UsageError`: it has none.
     if args.picture is not None and chart is None:
         raise UsageError(f"{what} has no chart; leave out --picture")
     if args.picture is not None:
@@ -82,10 +78,8 @@ def write_answer(
     gpus: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """Write `answer` as `args.format` to `args.output` or standard output, its first `args.limit` rows."""
-    # `verb`: The verb that was run. `facts`: What the run is: ranks, hosts, devices, span_ns. `args`: The arguments of
-    # `add_answer_options`. `gpus`: Short names of devices for tables with units (see `alltrace.run.members.gpu_names`).
-    # Raises `UsageError`: Parquet without a file to write to, an output that is not a file, or a picture of what has
-    # none.
+    # `facts`: What the run is: ranks, hosts, devices, span_ns. `args`: The arguments of `add_answer_options`. `gpus`:
+    # Short names of devices for tables with units (see `alltrace.run.members.gpu_names`).
     check_output(args)
     check_drawable(verb, answer.chart, args)
     if args.picture is not None:
@@ -303,10 +297,8 @@ def save_tables(
     csv_safe: bool = False,
 ) -> int:
     """Write `answer`'s main table to files of several forms at once, each wholly or not at all; returns its rows."""
-    # `verb`: The verb that was run. `facts`: What the run is. `files`: A file for each of some forms: `csv`, `json`,
-    # `md`, `parquet`. `limit`: The most rows to write; None for all. `csv_safe`: CSV has no cells that a spreadsheet
-    # takes for formulas. Raises `InputError`: a file cannot be written. Raises `UsageError`: the table cannot be
-    # written as Parquet.
+    # `files`: A file for each of some forms: `csv`, `json`, `md`, `parquet`. `limit`: The most rows to write; None for
+    # all. `csv_safe`: CSV has no cells that a spreadsheet takes for formulas.
     schema, tables = _main_rows(answer, limit)
     rows = 0
     with ExitStack() as places:

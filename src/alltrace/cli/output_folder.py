@@ -54,9 +54,8 @@ class Folder:
         self, verb: str, answer: Answer, facts: Mapping[str, int], *, within: str = "", main: str | None = None
     ) -> list[dict[str, Any]]:
         """Write every table of `answer`; returns `table`, `file`, `rows` and `columns` of each file."""
-        # `verb`: The verb that was run. `facts`: What the run is. `within`: The folder inside this one. `main`: The
-        # name of the main table's file, with which the names of the others begin; None for the tables' own names.
-        # Raises `InputError`: a file cannot be written.
+        # `main`: The name of the main table's file, with which the names of the others begin; None for the tables' own
+        # names.
         from alltrace.cli.output import save_tables
 
         written = []

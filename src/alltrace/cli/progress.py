@@ -1,7 +1,5 @@
 """Progress on a terminal, on standard error: of an import in rows, rate and time left, and of stages over ranks."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections import Counter

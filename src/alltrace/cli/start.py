@@ -1,7 +1,5 @@
 """The command's beginning: until the command line is loaded, Ctrl-C ends the process without a traceback."""
 
-from __future__ import annotations
-
 import signal
 import sys
 from typing import NoReturn

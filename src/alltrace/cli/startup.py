@@ -1,7 +1,5 @@
 """Settings of the command-line process, made before the data libraries load."""
 
-from __future__ import annotations
-
 import gc
 import os
 

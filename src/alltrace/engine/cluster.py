@@ -5,8 +5,6 @@ task that reads what only one host has runs on the workers of that host. What go
 workers is pickled: the address must be of a scheduler that one trusts.
 """
 
-from __future__ import annotations
-
 import threading
 import uuid
 from collections import Counter, deque
@@ -33,9 +31,8 @@ LOST_S = 30.0
 """How long to wait for a worker, or for a scheduler that went away."""
 
 
-# `client`: the `distributed.Client`. `place`: the name of the cluster in messages. `wait_s`: how long to wait for a
-# worker before giving up; None to wait without limit, as a queue may be slow. `connect`: reconnects to a lost scheduler
-# within this many seconds; None if it cannot come back.
+# `wait_s`: how long to wait for a worker before giving up; None to wait without limit, as a queue may be slow.
+# `connect`: reconnects to a lost scheduler within this many seconds; None if it cannot come back.
 class ClusterEngine:
     """Runs tasks on the workers of a Dask scheduler."""
 
@@ -60,9 +57,7 @@ class ClusterEngine:
     ) -> Iterator[Outcome[_Result]]:
         """`function(item, advance)` for each item; see `alltrace.engine.tasks.run_tasks`."""
         # A task with a killed worker goes to another one; a task that has killed several workers is an error. After a
-        # scheduler has been started again, only the tasks that had not ended run again. Raises `UsageError`: no worker
-        # is on a host that a task needs, or a worker does not see the files that tasks need. Raises `AlltraceError`:
-        # the scheduler or all workers went away.
+        # scheduler has been started again, only the tasks that had not ended run again.
         from distributed.protocol import pickle
 
         from alltrace.engine.cluster_worker import Call

@@ -1,7 +1,5 @@
 """Clusters for `alltrace.engine.cluster`: one that runs at an address, or the workers that Slurm or PBS starts."""
 
-from __future__ import annotations
-
 import logging
 import shutil
 import sys
@@ -26,8 +24,7 @@ SYSTEMS = {"slurm": "sbatch", "pbs": "qsub"}
 @contextmanager
 def dask_engine(address: str, wait_s: float = LOST_S) -> Iterator[ClusterEngine]:
     """The engine of the Dask scheduler at `address`, such as `tcp://host:8786`."""
-    # `wait_s`: how long to wait for workers, or for the scheduler when it went away. Raises `UsageError`: Dask is not
-    # installed, the address is invalid, or no scheduler answers there.
+    # `wait_s`: how long to wait for workers, or for the scheduler when it went away.
     distributed = _distributed()
     _quiet()
 
@@ -59,10 +56,9 @@ def queue_engine(
     system: str, jobs: int, settings: Mapping[str, Any], logs: Path, hosts: Sequence[str] = ()
 ) -> Iterator[ClusterEngine]:
     """The engine of workers that a batch system starts; they end with the block."""
-    # `system`: one of `SYSTEMS`. `jobs`: how many jobs to submit, a worker each. `settings`: of
-    # `dask_jobqueue.SLURMCluster` or `PBSCluster`, such as queue, account, walltime, cores, memory. `logs`: where the
-    # jobs' output goes; must be seen by all nodes. `hosts`: the nodes that must have a worker, as reports are there.
-    # Raises `UsageError`: Dask is not installed, the settings are not understood, or jobs cannot be submitted.
+    # `jobs`: how many jobs to submit, a worker each. `settings`: of `dask_jobqueue.SLURMCluster` or `PBSCluster`, such
+    # as queue, account, walltime, cores, memory. `logs`: where the jobs' output goes; must be seen by all nodes.
+    # `hosts`: the nodes that must have a worker, as reports are there.
     distributed = _distributed()
     command = SYSTEMS[system]
     if hosts and system != "slurm":

@@ -1,7 +1,5 @@
 """What runs on a worker of a Dask cluster."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -35,8 +33,7 @@ class UnseenError(Exception):
 
 def on_worker(call: Call, items: list[tuple[int, Any]]) -> tuple[list[Outcome[Any]], float]:
     """One task: one item after another."""
-    # `call`: what it shares with the others. `items`: the items, with their positions. Returns their outcomes, and how
-    # many seconds they took. Raises `UnseenError`: this machine does not see a file that the task needs.
+    # `items`: the items, with their positions. Returns their outcomes, and how many seconds they took.
     worker = get_worker()
     function = _loaded(call)
     start_s = time.monotonic()

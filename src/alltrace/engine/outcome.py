@@ -1,7 +1,5 @@
 """What became of an item that an engine worked on."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar

@@ -4,8 +4,6 @@ loky spawns workers (a forked one would hang in a data engine that its parent ha
 again in each of them, and ends all workers when one of them is killed.
 """
 
-from __future__ import annotations
-
 import gc
 import os
 import shutil

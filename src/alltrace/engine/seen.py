@@ -1,7 +1,5 @@
 """Whether a worker of a cluster sees the files that its tasks need, as the process that hands out tasks does."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterable
@@ -29,8 +27,7 @@ def mark_of(path: str | Path) -> Mark:
 
 def unseen(marks: Iterable[Mark], patience_s: float = 0.0) -> list[str]:
     """The paths that this process does not see, or sees with other contents."""
-    # `marks`: what another process sees. `patience_s`: how long to look: a new file on a shared file system can appear
-    # late.
+    # `patience_s`: how long to look: a new file on a shared file system can appear late.
     until = time.monotonic() + patience_s
     left = list(marks)
     while True:

@@ -44,8 +44,6 @@ def remote() -> bool:
 @contextmanager
 def sharing(paths: Sequence[Path]) -> Iterator[None]:
     """A block whose tasks need files that this process sees: no worker runs one that does not see the same."""
-    # `paths`: files and folders that are there. Raises `UsageError`: a worker that is there does not see them; the
-    # message names the paths.
     if _engine is None:
         yield
         return
@@ -63,15 +61,14 @@ def run_tasks(
     needs: Sequence[Path] = (),
 ) -> Iterator[Outcome[_Result]]:
     """`function(item, advance)` for each item, by the engine in use; outcomes come as they are ready."""
-    # `function`: a module-level function of an item and `advance(n)`, which it may call to report n units of work done.
-    # It is pickled once for each worker, with the arguments of a `functools.partial`: use these for data that all items
-    # need. `items`: the items; each is pickled to where it runs, so keep them small. `jobs`: the most processes of this
-    # machine, None for the number of processors; a cluster has as many as it has, but with 1 all runs in this process,
-    # as does one item without a cluster. `progress`: called in this process with what the tasks report. `hosts`: for
-    # each item the only host of a cluster that may work on it; None for any. `needs`: files and folders that a worker
-    # of a cluster must see as this process does. Yields an `Outcome` for each item, in order of completion. Raises
-    # `UsageError`: no worker is on a host, or one does not see what is needed. Raises `AlltraceError`: workers were
-    # killed again and again, or the cluster went away.
+    # `function`: a module-level function of an item and `advance(n)`, which it may call to report n units of work
+    # done. It is pickled once for each worker, with the arguments of a `functools.partial`: use these for data that all
+    # items need. `items`: the items; each is pickled to where it runs, so keep them small. `jobs`: the most processes
+    # of this machine, None for the number of processors; a cluster has as many as it has, but with 1 all runs in this
+    # process, as does one item without a cluster. `progress`: called in this process with what the tasks report.
+    # `hosts`: for each item the only host of a cluster that may work on it; None for any. `needs`: files and folders
+    # that a worker of a cluster must see as this process does. Yields an `Outcome` for each item, in order of
+    # completion.
     engine = _engine
     if engine is not None and jobs != 1:
         if items:

@@ -1,7 +1,5 @@
 """The arguments of a slice that viewers show with its name and times, named as in traces of PyTorch's profiler."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -85,8 +83,6 @@ class Places:
 def arguments_of(
     selection: Selection, table: str, rows: Any, pool: Pool, form: Form, of: tuple[Any, Int64] | None = None
 ) -> Arguments:
-    """The arguments of the rows of a table."""
-    # `rows`: its rows, with `columns_of(table)`. `pool`: where the arguments are put. `form`: how they are written.
     # `of`: communication operations, and for each row its place among them, -1 for none.
     import pyarrow as pa
 

@@ -1,7 +1,5 @@
 """Outputs that are complete or missing: written to a temporary path next to the output, and renamed at the end."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import zlib
@@ -16,8 +14,7 @@ _FAST = 1
 _GZIP = 31
 
 
-# `path`: the output; further outputs from `file` are next to it. Raises `InputError`: on leaving the block, when
-# something could not be written; nothing is left then.
+# `path`: the output; further outputs from `file` are next to it.
 class Draft:
     """A folder next to the output; its files are renamed into place on success, and it is removed."""
 

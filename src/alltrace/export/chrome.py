@@ -4,9 +4,8 @@ The format: "Trace Event Format" of the Catapult project. Times are in microseco
 are kept. Threads are numbered from 1, as 0 is the idle thread in viewers.
 """
 
-from __future__ import annotations
-
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -33,6 +32,13 @@ from alltrace.trace.slice_arguments import VIEWER_VERSION
 _HEAD = '{"displayTimeUnit":"ns","otherData":{"exported_by":"alltrace",%s,"ranks":[%s]},"traceEvents":['
 _TAIL = b"\n]}\n"
 _PLACES = 64
+_MARKS = {"%i": INT, "%t": TEXT, "%u": MICROSECONDS}
+_WHERE = ',"pid":%i,"tid":%i,"ts":%u'
+
+
+def _form(text: str) -> list[str | int]:
+    """The form of a record in which `%i` is a number, `%t` a text, and `%u` a time."""
+    return [_MARKS.get(piece, piece) for piece in re.split("(%[itu])", text) if piece]
 
 
 def export_chrome(
@@ -44,10 +50,9 @@ def export_chrome(
     jobs: int | None = None,
 ) -> Written:
     """Write the trace, in the order of time."""
-    # `path`: the file; compressed when its name ends in `.gz`. `aligned`: the alignment, for arrows between the members
-    # of a collective; None for none. `most_bytes`: the size (uncompressed) after which another file is begun; None for
-    # one file. Returns the files, and how many slices there are. Raises `InputError`: the run is damaged, or a file
-    # cannot be written; nothing is left then.
+    # `path`: the file; compressed when its name ends in `.gz`. `aligned`: the alignment, for arrows between the
+    # members of a collective; None for none. `most_bytes`: the size (uncompressed) after which another file is begun;
+    # None for one file. Returns the files, and how many slices there are.
     with Draft(path) as draft, Sorter(draft.folder / "records") as sorter:
         pids = process_ids(selection)
         heads: list[dict[str, Any]] = []
@@ -134,38 +139,10 @@ class _Writer:
         self._pool = Pool()
         self._form = _JsonForm()
         self._names = NameCodes(selection.run, self._pool, self._form.text)
-        self._where: list[str | int] = [',"pid":', INT, ',"tid":', INT, ',"ts":', MICROSECONDS]
         self._events: dict[Any, Template] = {}
-        arrow: list[str | int] = [
-            *self._where,
-            ',"name":',
-            TEXT,
-            ',"cat":',
-            TEXT,
-            ',"id":"',
-            TEXT,
-            INT,
-            ".",
-            INT,
-            '"',
-            TEXT,
-            "}",
-        ]
-        self._arrow = Template(self._pool, [',\n{"ph":', TEXT, *arrow])
-        self._counter = Template(
-            self._pool,
-            [
-                ',\n{"ph":"C","pid":',
-                INT,
-                ',"ts":',
-                MICROSECONDS,
-                ',"name":',
-                TEXT,
-                ',"args":{"value":',
-                MICROSECONDS,
-                "}}",
-            ],
-        )
+        arrow = f',\n{{"ph":%t{_WHERE},"name":%t,"cat":%t,"id":"%t%i.%i"%t}}'
+        self._arrow = Template(self._pool, _form(arrow))
+        self._counter = Template(self._pool, _form(',\n{"ph":"C","pid":%i,"ts":%u,"name":%t,"args":{"value":%u}}'))
 
     def rank(self, tracks: Tracks, across: Flow | None, sorter: Sorter) -> WrittenRank:
         self._sorter, self._slice_count = sorter, 0
@@ -218,18 +195,14 @@ class _Writer:
     def _template(self, instant: bool, many: tuple[str, ...], few: bool) -> Template:
         template = self._events.get((instant, many, few))
         if template is None:
-            head = (
-                [',\n{"ph":"i","s":"t"', *self._where]
-                if instant
-                else [',\n{"ph":"X"', *self._where, ',"dur":', MICROSECONDS]
-            )
+            head = f',\n{{"ph":"i","s":"t"{_WHERE}' if instant else f',\n{{"ph":"X"{_WHERE},"dur":%u'
             arguments: list[str | int] = []
             for name in many:
                 arguments += [f"{',' if arguments else ''}{json.dumps(name)}:", INT]
             if few:
                 arguments += [*([","] if arguments else []), TEXT]
             tail = [',"args":{', *arguments, "}}"] if arguments else ["}"]
-            form = [*head, ',"name":', TEXT, ',"cat":', TEXT, *tail]
+            form = [*_form(f'{head},"name":%t,"cat":%t'), *tail]
             template = self._events[instant, many, few] = Template(self._pool, form)
         return template
 

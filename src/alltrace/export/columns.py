@@ -1,7 +1,5 @@
 """Columns of event tables as arrays, for all exports."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

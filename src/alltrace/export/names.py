@@ -1,7 +1,5 @@
 """Names of a run as pieces of text in a pool, looked up once each."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Writes the tables of an export of Nsight Systems as they are, in the forms of `nsys export`: Parquet and Arrow."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -25,9 +23,7 @@ _ROWS = 1 << 16
 _PLAIN = frozenset("+?|(){}")
 
 
-# `path`: an SQLite export. `patterns`: basic regular expressions; a table is written if its whole name matches one, in
-# any case. None for all. Raises `InputError`: the file cannot be read, or is not an export. Raises `UsageError`: a
-# pattern cannot be understood.
+# `patterns`: basic regular expressions; a table is written if its whole name matches one, in any case. None for all.
 class NsysTables:
     """The tables of an export."""
 
@@ -61,7 +57,6 @@ class NsysTables:
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     def write(self, kind: Kind, place: Path) -> None:
-        """Write the tables."""
         # `kind`: `parquetdir` or `arrowdir`, a folder with a file for each table; `arrow`, one file with a stream after
         # the other. `place`: the folder, which is there, or the file. Raises `InputError`: the export is damaged.
         if kind == "arrow":

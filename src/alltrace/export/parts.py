@@ -1,7 +1,5 @@
 """A stream of records as one file, or as several of a greatest size."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from itertools import chain, groupby
 from pathlib import Path
@@ -26,10 +24,9 @@ def write_parts(
     most_bytes: int | None = None,
 ) -> list[Path]:
     """Write blocks of whole records; every part has the same head and tail."""
-    # `draft`: the draft that the files belong to. `path`: the first file; the others have `-2`, `-3` before its
-    # suffixes. It is compressed when its name ends in `.gz`. `head`: what every part begins with. `tail`: what every
-    # part ends with. `most_bytes`: the uncompressed size after which a part is full; None for one part. Returns the
-    # files.
+    # `path`: the first file; the others have `-2`, `-3` before its suffixes. It is compressed when its name ends in
+    # `.gz`. `head`: what every part begins with. `most_bytes`: the uncompressed size after which a part is full; None
+    # for one part. Returns the files.
     bare = len(head) + len(tail)
     part, size = 0, bare
 

@@ -4,8 +4,6 @@ Perfetto ends the last begun slice of a track first, so that slices of one track
 one is on a further track of the same name and parent, which the viewer shows as one.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import re
@@ -70,8 +68,7 @@ def export_perfetto(
     # `path`: the file; compressed when its name ends in `.gz`. `aligned`: the alignment, for flows between the members
     # of a collective; None for none. `most_bytes`: the size (uncompressed) after which another file is begun; None for
     # one file. `gpu_events`: whether the work of GPUs is written as Perfetto's GPU events (`perfetto_gpu`) and not as
-    # slices of tracks. Returns the files, and how many slices there are. Raises `InputError`: the run is damaged, or a
-    # file cannot be written; nothing is left then.
+    # slices of tracks. Returns the files, and how many slices there are.
     with Draft(path) as draft:
         return _export(selection, draft, path, aligned, most_bytes, jobs, gpu_events=gpu_events)
 
@@ -109,10 +106,8 @@ def export_by_host(
 ) -> Written:
     """Write an archive with a trace for each host and Perfetto's manifest, which makes each host a machine."""
     # All times are on the run's aligned clock already, and the manifest states it: version 1 of `perfetto_manifest`,
-    # which Perfetto reads since 58.2. Flows go between tracks of one host. `path`: the archive, `NAME.tar`. `aligned`:
-    # as in `export_perfetto`. `jobs`: likewise. `gpu_events`: likewise. Returns the archive, and how many slices there
-    # are. Raises `UsageError`: the name does not end so. Raises `InputError`: the run is damaged, or a file cannot be
-    # written; nothing is left then.
+    # which Perfetto reads since 58.2. Flows go between tracks of one host. Returns the archive, and how many slices
+    # there are.
     if path.suffix != ".tar":
         raise UsageError(
             f"-o is {path}; expected a name that ends in .tar, because each host's trace goes into an archive"

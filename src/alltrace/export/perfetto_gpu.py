@@ -6,8 +6,6 @@ Field numbers are from Perfetto's `gpu_render_stage_event.proto`, `gpu_info.prot
 packets of the rank's own.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -44,7 +42,6 @@ DETAILS = (*_GRID, *_BLOCK, *(column for column, _ in _ARGUMENTS))
 """Columns of `kernels` in addition to those of all slices."""
 
 
-# `pid`: its process id. `pool`: where texts are. `names`: where names are looked up.
 class GpuEvents:
     """The GPU events of a rank, on a separate sequence of packets."""
 

@@ -4,8 +4,6 @@ Field numbers are from Perfetto's `trace_packet.proto`, `track_descriptor.proto`
 `thread_descriptor.proto`, `track_event.proto` and `debug_annotation.proto`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 

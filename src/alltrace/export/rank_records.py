@@ -1,7 +1,5 @@
 """The records of each rank, made by a separate task in any process; the exporter merges the files of the tasks."""
 
-from __future__ import annotations
-
 import os
 import platform
 from collections.abc import Callable
@@ -48,10 +46,8 @@ def rank_records(
     aligned: Aligned | None,
     jobs: int | None,
 ) -> list[RankRecords]:
-    """The records of each rank, by rank."""
     # `writer`: makes a writer, once in each process; a class, or a `functools.partial` of one. `folder`: where to put
     # the records; workers of a cluster must see it. `aligned`: the alignment, for what connects ranks; None for none.
-    # Raises `InputError`: a rank cannot be read, or its records cannot be written.
     members = {} if aligned is None else members_across(selection, aligned)
     sent = SentSelection(selection)
     work = _Work(writer, sent, folder.absolute())

@@ -1,7 +1,5 @@
 """Records as bytes, made from columns of numbers without a Python object for each."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -60,8 +58,7 @@ class Pool:
         return self._arrays
 
 
-# `pool`: where its text is kept. `fields`: literal text, or a kind of field (such as `INT` or `TEXT`) that takes its
-# values from a column.
+# `fields`: literal text, or a kind of field (such as `INT` or `TEXT`) that takes its values from a column.
 class Template:
     """The form of a record."""
 
@@ -71,7 +68,6 @@ class Template:
         self._kinds = np.array([f if isinstance(f, int) else TEXT for f in fields], np.int8)
 
     def records(self, count: int, *columns: Any) -> Records:
-        """`count` records."""
         # `columns`: for each field that is not literal an int64 array of that length, or one number for all.
         pool, offsets = self._pool.arrays()
         sources, constants = np.full(len(self._kinds), -1, np.int64), np.zeros(len(self._kinds), np.int64)
@@ -100,7 +96,6 @@ class Template:
 
 
 def rows_alike(present: Sequence[Any]) -> list[tuple[tuple[bool, ...], Int64]]:
-    """Rows by what they have."""
     # `present`: boolean arrays of n: which rows have each thing. Returns for each combination that occurs: what of
     # `present` it has, and its rows, ascending.
     codes = np.zeros(len(present[0]), np.int64)

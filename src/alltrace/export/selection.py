@@ -1,7 +1,5 @@
 """What of a run is exported: ranks, tables and a window of time."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -107,7 +105,6 @@ class Selection:
         return rows
 
 
-# `selection`: the selection in this process.
 class SentSelection:
     """A selection that is sent to other processes, where its run is opened once (see `SentRun`)."""
 
@@ -146,13 +143,11 @@ def select(
     aligned: Aligned | None = None,
     within: RangeName | None = None,
 ) -> Selection:
-    """A selection of a run."""
     # `ranks`: the ranks wanted; None for all. `only`: the event tables wanted; None for all. `window_ns`: start and
     # end, relative to the first event of the run. `steps`: the selected steps; the window goes from their first start
-    # on any rank to the last end, including the work launched in them. `aligned`: the alignment, for `steps`. `within`:
-    # the NVTX range wanted, instead of `window_ns` and `steps`: from its first start on any rank to the last end, that
-    # of the work launched in it among them. Raises `UsageError`: the rank, table, step or range does not exist, or the
-    # window is empty.
+    # on any rank to the last end, including the work launched in them. `within`: the NVTX range wanted, instead of
+    # `window_ns` and `steps`: from its first start on any rank to the last end, that of the work launched in it among
+    # them.
     for number in ranks or ():
         run.rank(number)
     for name in only or ():
@@ -196,8 +191,7 @@ def _of_steps(aligned: Aligned, steps: Span, ranks: Sequence[int]) -> tuple[int,
 def window_of(run: Run, ranks: Sequence[RankRecord], wanted: RangeName) -> tuple[int, int]:
     """From the first start of ranges to the last end of them or of work that their threads' calls launched in them."""
     # `ranks`: the ranks; one without such a range counts for nothing. `wanted`: which ranges; an index counts the
-    # ranges of each rank. Returns start and end, ns on the run's aligned clock. Raises `UsageError`: no rank has such a
-    # range.
+    # ranges of each rank. Returns start and end, ns on the run's aligned clock.
     firsts, lasts = [], []
     for rank in ranks:
         stored = run.rank(rank.rank)

@@ -1,7 +1,5 @@
 """What viewers of timelines draw, the same for all of them: slices, marks, counters and flows, as columns."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,7 +72,6 @@ def base_labels(tracks: Tracks) -> list[str]:
     return threads + streams + [f"{tracks.gpu(d)} metrics" for d in tracks.metered]
 
 
-# `placed`: the viewer's tracks, which are filled. `launches`: the rank's calls. `names`: where names are looked up.
 # `pool`: where texts are put that are not names. `form`: how text and arguments are written into the pool.
 class SliceMaker:
     """Makes the slices and marks of a rank."""
@@ -255,7 +252,6 @@ class Members(NamedTuple):
 
 def members_across(selection: Selection, aligned: Aligned) -> dict[int, Members]:
     """For each rank its members of collectives of several; a flow goes along them in the order of arrival."""
-    # `aligned`: the alignment.
     if "kernels" not in selection.tables:
         return {}
     members = aligned.members

@@ -1,7 +1,5 @@
 """Puts any number of records of bytes into order in bounded memory."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Puts any number of rows of whole numbers into order in bounded memory."""
 
-from __future__ import annotations
-
 import bisect
 from collections.abc import Iterable, Iterator
 from pathlib import Path

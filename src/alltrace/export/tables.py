@@ -1,7 +1,5 @@
 """The canonical tables of all ranks as Parquet, CSV or Arrow files, names as text."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -20,9 +18,7 @@ def export_tables(selection: Selection, path: Path, form: str, *, jobs: int | No
     # Each file has `rank` and `host` before the table's columns; names are text, times ns on the run's aligned clock
     # from its time 0. CSV is RFC 4180 with LF line ends; null is empty, an empty text is `""`. Arrow is the IPC file
     # format. `selection`: what to write; the dictionaries of its ranks are always whole. `path`: the folder to make; it
-    # must not exist, or be empty. `form`: one of `FORMATS`. `jobs`: the most processes, a table each; None lets the
-    # number of rows decide. Raises `UsageError`: the folder holds something. Raises `InputError`: the run is damaged,
-    # or the folder cannot be written; nothing is left then.
+    # must not exist, or be empty. `jobs`: the most processes, a table each; None lets the number of rows decide.
     check_folder(path)
     names = [name for name in (*sorted(selection.tables), *DICTIONARIES) if name != "names"]
     sent = SentSelection(selection)

@@ -6,8 +6,6 @@ runtime is not useful. The GPU's efficiencies follow the same paper (Rahimi et a
 efficiency = load balance x communication efficiency x orchestration efficiency, with maxima over processes.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Mapping
@@ -44,7 +42,6 @@ class RankTimes:
 
 def export_talp(selection: Selection, path: Path, *, jobs: int | None = None) -> dict[str, Any]:
     """Write the file; returns what it holds. `jobs` is the most processes; None lets the number of rows decide."""
-    # Raises `InputError`: the run is damaged, or the file cannot be written; nothing is left then.
     facts = summary(selection, jobs=jobs)
     with Draft(path) as draft:
         draft.file(path).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
@@ -106,7 +103,6 @@ def _gpus(ranks: list[RankRecord], times: Mapping[int, RankTimes]) -> int:
 
 
 def region(nodes: list[list[RankTimes]], elapsed: int, gpus: int) -> dict[str, Any]:
-    """The fields of a region."""
     # `nodes`: for each node its ranks. `elapsed`: the length of the region, ns. `gpus`: the devices.
     ranks = [t for n in nodes for t in n]
     wall = elapsed * len(ranks)

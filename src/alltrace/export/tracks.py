@@ -1,7 +1,5 @@
 """The tracks of a rank: its host threads and its devices' streams, and which call launched which work on a device."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -77,7 +75,6 @@ def _places(ascending: Int64, wanted: Int64) -> Int64:
 
 
 def tracks_of(selection: Selection, rank: RankRecord, *, fold_streams: bool = False, metrics: bool = True) -> Tracks:
-    """The tracks of a rank that have rows."""
     # `fold_streams`: make one track of all streams of a device. `metrics`: look for the devices' metrics too.
     threads: set[int] = set()
     for table in HOST_TABLES:

@@ -4,8 +4,6 @@ Slices of one track nest. A slice that crosses another one goes to a further tra
 cut.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -62,9 +60,8 @@ class ViewerTracks:
         """Give n slices tracks on which they nest."""
         # Slices of one base, label and owner come in the order of their starts, here and from call to call; of those
         # that start together the longest first. `bases`: int64 array of n threads or streams. `kinds`: int64 array of n
-        # places in `labels`. `labels`: what the places show. `owners`: int64 array of n processes, with separate tracks
-        # for each. Returns two int64 arrays of n: numbers of tracks; and how many slices that start with this one hold
-        # it.
+        # places in `labels`. `owners`: int64 array of n processes, with separate tracks for each. Returns two int64
+        # arrays of n: numbers of tracks; and how many slices that start with this one hold it.
         keys, inverse = np.unique(np.stack((bases, kinds, owners)), axis=1, return_inverse=True)
         inverse = inverse.reshape(-1)
         names = [(b, labels[k], o) for b, k, o in keys.T.tolist()]

@@ -1,7 +1,5 @@
 """What the files of a job that hangs or died say, before anything is concluded from it."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """From a folder to evidence: which files say anything, and what they say."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
@@ -176,7 +174,6 @@ _LAST_OPERATIONS = 500
 
 def gather(folder: Path) -> Evidence:
     """What the files in a folder and below it say. A file that is none of those that are known is skipped."""
-    # Raises `InputError`: there is no such folder, or none of its files says anything of a job's end.
     if not folder.exists():
         raise InputError(folder, found="there is no such folder", expected="a folder with what a job left")
     evidence = Evidence()

@@ -1,7 +1,5 @@
 """Lines of job logs that say how ranks ended, where they run, and what watchdogs, kernels and networks report."""
 
-from __future__ import annotations
-
 import re
 
 from alltrace.hang.evidence import Behind, Death, Evidence, Watchdog, Xid

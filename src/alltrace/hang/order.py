@@ -1,7 +1,5 @@
 """The order in which a rank usually issues its operations, and where it left that order."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Literal, TypeVar
 

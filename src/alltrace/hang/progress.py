@@ -1,7 +1,5 @@
 """How far each rank is in each process group: what it issued, what completed, what it waits in."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace

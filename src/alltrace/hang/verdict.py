@@ -1,7 +1,5 @@
 """From evidence to the verdict: one sentence, a row for each cause, and nothing that only follows from them."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -78,8 +76,7 @@ class Cause:
 def verdict_of(folder: Path, at_ns: int | None = None, words: Callable[[str], str] | None = None) -> Answer:
     """The verdict on what is in a folder: rows of causes, and the sentence as `verdict`."""
     # `at_ns`: when the dumps were written, ns since 1970; None for the times of the files. `words`: what is shown
-    # instead of a text, for an answer that is shared; None to show texts as they are. Raises `InputError`: no file in
-    # the folder says anything.
+    # instead of a text, for an answer that is shared; None to show texts as they are.
     return judged(gather(folder), at_ns, words)
 
 

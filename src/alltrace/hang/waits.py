@@ -1,7 +1,5 @@
 """Who waits for whom: from each rank's first operation that did not complete to the ranks that wait for nobody."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Judges a run by the spread of earlier runs of its job."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -41,9 +39,7 @@ def judge_against(
     """Whether `run` is no worse than the spread of its job's runs, on as many ranks and hosts, that began before it."""
     # `run`: the run; if the history has it, it is not compared with itself. `job`: the job that it is compared with;
     # None for its own. `required`: whether a limit that too few runs have cannot be judged, and is not skipped with a
-    # note. Returns a row, like those of `check`, for each number that the run or an earlier one has. Raises
-    # `UsageError`: the history has no run of the given job. Raises `AlltraceError`: neither the run nor an earlier one
-    # has any of them. Raises `DamageError`: a file of the run is damaged.
+    # note. Returns a row, like those of `check`, for each number that the run or an earlier one has.
     known = job_names(history.ask("SELECT job FROM runs"))
     if job is not None and job not in known:
         raise UsageError.unknown("job in the history", job, known)

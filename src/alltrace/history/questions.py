@@ -1,7 +1,5 @@
 """Questions to a history: its runs over time, hosts that are slow in many, and findings that come back."""
 
-from __future__ import annotations
-
 import os
 import statistics
 from collections import Counter
@@ -100,9 +98,7 @@ BREAKDOWN_CHART = Chart(
 
 
 def ask_history(history: History, by: str = "run", *, job: str | None = None, tag: str | None = None) -> Answer:
-    """The answer to a question."""
-    # `by`: what a row is, one of `QUESTIONS`. `job`: only runs of this job; None for all. `tag`: only runs with this
-    # tag; None for all. Raises `UsageError`: no run has the job or the tag.
+    # `job`: only runs of this job; None for all. `tag`: only runs with this tag; None for all.
     chosen = _chosen(_runs(history), job, tag)
     ids = {r["run_id"] for r in chosen}
     if by == "run":

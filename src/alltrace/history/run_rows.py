@@ -1,7 +1,5 @@
 """What history keeps of a run: a row of numbers, a row for each host, and its findings."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
@@ -25,7 +23,6 @@ def run_id(manifest: Manifest) -> str:
 
 def rows_of(run: Run, *, jobs: int | None = None) -> RunRows:
     """What history stores of `run`; values are null if their tables were not imported."""
-    # Raises `DamageError`: a file of the run is damaged.
     manifest = run.manifest
     steps = [row["duration_ns"] for row in _asked(run, "steps", jobs) if row["kind"] == "step"]
     findings = [row for row in _asked(run, "diagnose", jobs) if row["opportunity_share"] is None]

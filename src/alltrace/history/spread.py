@@ -1,7 +1,5 @@
 """Limits from the spread of earlier values, which a few odd ones among them do not move."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -28,8 +26,7 @@ def usual(values: Sequence[float], least_margin: float, spreads: float = SPREADS
     """The median of `values` and the bounds around it; None of fewer than `LEAST_VALUES`."""
     # The spread is the median distance from the median (MAD), scaled to the standard deviation of normal values, with
     # the factors of Croux and Rousseeuw (1992), Time-efficient algorithms for two highly robust estimators of scale,
-    # for few values. `values`: earlier values. `least_margin`: how far the bounds are from the median at least.
-    # `spreads`: how many spreads they are away otherwise.
+    # for few values. `least_margin`: how far the bounds are from the median at least.
     count = len(values)
     if count < LEAST_VALUES:
         return None

@@ -4,8 +4,6 @@ It may come from elsewhere, so nothing in it is executed: its connection has no 
 and a database with other tables than expected is refused.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -101,8 +99,6 @@ class History:
 @contextmanager
 def open_history(path: Path | None, *, write: bool = False) -> Iterator[History]:
     """The history in the file `path`; with `write` it is made if missing. Without a path, an empty one in memory."""
-    # Raises `InputError`: it does not exist, is not a history file, is of another version, is damaged, or another
-    # process has it open.
     import duckdb
 
     place = ":memory:" if path is None else str(path)

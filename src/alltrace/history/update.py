@@ -1,7 +1,5 @@
 """Brings a history up to date with the runs in folders; a run that it has, unchanged, is not opened again."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -29,7 +27,6 @@ class Update(NamedTuple):
 
 def find_runs(places: Sequence[str]) -> list[Path]:
     """The run directories that `places` are or hold, at any depth, by path."""
-    # Raises `InputError`: a place does not exist or is not a folder, or there is no run in any of them.
     folders: set[Path] = set()
     for place in places:
         folder = Path(place)
@@ -65,8 +62,8 @@ def update(
     """Read those of `runs` that the history lacks, or that have changed since."""
     # `history`: the history, opened to be written. `runs`: run directories, as `find_runs` returns them. `jobs`: the
     # most processes for one run. `reading`: called with the path of each run before it is read.
-    known = {kept.path: kept for kept in history.kept()}
-    of_id = {kept.run_id: kept for kept in known.values()}
+    known = {entry.path: entry for entry in history.kept()}
+    of_id = {entry.run_id: entry for entry in known.values()}
     read, unread, notes, unchanged = [], [], [], 0
     for run in runs:
         path = path_text(str(run))
@@ -75,27 +72,27 @@ def update(
             if before is not None and before.stamps == _stamps(run):
                 unchanged += 1
                 continue
-            kept = kept_of(run)
-            same = of_id.get(kept.run_id)
+            entry = kept_of(run)
+            same = of_id.get(entry.run_id)
             if same is not None and same.path != path and is_run(Path(same.path)):
                 notes.append(f"{path} has the same reports as {same.path} and counts once")
                 continue
-            if same is not None and same.digest == kept.digest:
-                history.move(kept)
+            if same is not None and same.digest == entry.digest:
+                history.move(entry)
                 unchanged += 1
             else:
                 reading(path)
-                history.put(rows_of(Run(run), jobs=jobs), kept)
+                history.put(rows_of(Run(run), jobs=jobs), entry)
                 after = kept_of(run)  # aligning may have rewritten the manifest
-                if after.run_id == kept.run_id:
-                    kept = after
-                    history.move(kept)
+                if after.run_id == entry.run_id:
+                    entry = after
+                    history.move(entry)
                 read.append(path)
-            of_id[kept.run_id] = kept
+            of_id[entry.run_id] = entry
         except (AlltraceError, OSError) as error:
             last_read = "; it counts as last read" if known.get(path) is not None else ""
             unread.append(f"left out: {printable(str(error))}{last_read}")
-    gone = [path for path in (kept.path for kept in history.kept()) if not is_run(Path(path))]
+    gone = [path for path in (entry.path for entry in history.kept()) if not is_run(Path(path))]
     if gone:
         more = f" and {len(gone) - _MOST_NAMED} more" if len(gone) > _MOST_NAMED else ""
         notes.append(
@@ -111,7 +108,6 @@ def _stamps(run: Path) -> str:
 
 def kept_of(run: Path) -> Kept:
     """What identifies a run, from its current manifest."""
-    # Raises `InputError`: the manifest is damaged or of another version, or the import has not finished.
     path = path_text(str(run))
     stamps = _stamps(run)  # before the manifest is read, so that one that is written meanwhile is read again
     manifest = read_manifest(run)

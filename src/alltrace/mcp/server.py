@@ -1,7 +1,5 @@
 """The tools and resources over the protocol, by the official SDK: on standard streams, or by local HTTP."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 from collections.abc import Callable, Sequence
@@ -22,7 +20,6 @@ NAMES = ("open", "diagnose", "hang", "recipe", "sql", "compare", "explain")
 
 def make_server(tools: Tools) -> Any:
     """An `MCPServer` with the tools and resources."""
-    # Raises `AlltraceError`: the SDK is not installed.
     try:
         from mcp.server import MCPServer
         from mcp.server.mcpserver.exceptions import ToolError
@@ -74,7 +71,6 @@ def recipes_text() -> str:
 
 def recipe_text(name: str) -> str:
     """A recipe, or a report by `stats:NAME`: what it answers, its options and its columns."""
-    # Raises `UsageError`: the recipe or report does not exist.
     from alltrace.recipes.reference import recipe_reference
     from alltrace.recipes.registry import find, find_report
 
@@ -92,8 +88,7 @@ def serve(roots: Sequence[Path], *, cache_dir: Path | None, port: int | None, te
     """Serve until the input ends, or until interrupted."""
     # `roots`: the folders that runs are opened from. `cache_dir`: where imported reports are kept; None for the user's
     # cache folder. `port`: the port of this machine to listen on, 0 for any that is free; None for standard input and
-    # output. `tell`: called with the address and the token once the server listens. Raises `AlltraceError`: the SDK is
-    # not installed. Raises `UsageError`: the port cannot be used.
+    # output. `tell`: called with the address and the token once the server listens.
     from alltrace.mcp.tools import Tools
 
     server = make_server(Tools(roots, cache_dir))

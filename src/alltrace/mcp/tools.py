@@ -1,7 +1,5 @@
 """What the server offers, without the protocol: each tool returns a bounded answer, and tells how to get more."""
 
-from __future__ import annotations
-
 import glob
 import json
 import threading

@@ -5,6 +5,8 @@ only touches a span at its edge passes, as in nsys. Dictionaries are whole. A ra
 read, once each.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
@@ -92,7 +94,6 @@ class Filters(NamedTuple):
 
 def given_filters(options: Mapping[str, Any]) -> Filters:
     """The filters among the options of a recipe."""
-    # Raises `UsageError`: a time or a range cannot be understood, or nothing could pass.
     names = ("start", "end", "filter_time", "filter_nvtx", "nvtx", "filter_projected_nvtx")
     values = {name: options[name] for name in names if options.get(name) is not None}
     start, end = values.get("start"), values.get("end")
@@ -117,13 +118,11 @@ def given_filters(options: Mapping[str, Any]) -> Filters:
 
 def pattern_of(flag: str, text: str | None) -> UserPattern | None:
     """The regular expression of an option; None for none."""
-    # Raises `UsageError`: the text is not a valid regular expression.
     return None if text is None else UserPattern(flag, text)
 
 
 def parse_times(text: str) -> tuple[int | None, int | None]:
     """`1s/2s500ms` as two times in ns; an end that is left out is None."""
-    # Raises `UsageError`: the text names no times.
     first, slash, last = text.partition("/")
     if not slash or not (first.strip() or last.strip()):
         raise UsageError(f"--filter-time is {text!r}; expected START/END such as 1s/2s500ms, 10ms/ or /3s")

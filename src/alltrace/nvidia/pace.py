@@ -148,7 +148,6 @@ def _by_rank(ranks: Sequence[int], values: NDArray[np.int64], quantity: str) -> 
 
 
 def _statistics(values: Any, key: str) -> Any:
-    """The statistics of `value` by `key`, and by it."""
     counted = values.append_column("rank", pa.nulls(values.num_rows, pa.int32())).append_column(
         "count", pa.repeat(1, values.num_rows)
     )

@@ -114,7 +114,6 @@ def children(parent: Int64, length: Int64) -> tuple[Int64, Int64]:
 
 def stacks(level: Int64, parent: Int64, number: Int64) -> Any:
     """The numbers of each range and its ancestors, outermost first: `:1:5:9`, a chunked array."""
-    # Raises `UsageError`: the texts would need more than 8 GiB.
     count = len(level)
     by_level = np.argsort(level, kind="stable")
     first = np.searchsorted(level[by_level], np.arange(int(level.max(initial=-1)) + 2))

@@ -169,8 +169,6 @@ class GpuMetricUtilSum(RankRows):
         )
 
     def prepared(self, options: Options, run: RunFacts) -> Options:
-        """The options."""
-        # Raises `UsageError`: both kernels and ranges were selected, or the expression to match names is invalid.
         if options["per_kernel"] and options["per_projected_nvtx"]:
             raise UsageError(
                 "gpu_metric_util_sum takes --per-kernel or --per-projected-nvtx, but both were given; leave one out"

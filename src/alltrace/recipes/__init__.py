@@ -1,7 +1,5 @@
 """Questions over all ranks: tables in, a table out."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a recipe's `map` returned for one rank."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import pyarrow as pa

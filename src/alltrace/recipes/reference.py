@@ -1,7 +1,5 @@
 """The documentation of a recipe or report as plain text: what it answers, its options and its columns."""
 
-from __future__ import annotations
-
 import inspect
 import textwrap
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """All recipes by name: a literal list, and those of other packages (entry-point group `alltrace.recipes`)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The content of a report: sections, each with the answer of a recipe, or why there is none."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -73,13 +71,8 @@ _COLLECTIVES = (
     "communicator op bytes group_size instances skew_median_ns skew_p95_ns transfer_median_ns busbw_gb_per_s wait_ns"
 )
 _RANKS = "rank local_rank host process devices rank_source start_ns end_ns"
-_ACTIVITY = (
-    "compute_percent",
-    "busy_percent",
-    "communication_percent",
-    "exposed_percent",
-    "idle_percent",
-    "waiting_percent",
+_ACTIVITY = tuple(
+    "compute_percent busy_percent communication_percent exposed_percent idle_percent waiting_percent".split()
 )
 
 ASKS: tuple[Ask, ...] = (
@@ -158,10 +151,9 @@ def gather(
     progress: Callable[[str], None] | None = None,
 ) -> Report:
     """Ask all that a report holds. A recipe that cannot answer costs its section alone, which says why."""
-    # `baseline`: the run that it is compared with. `ranks`: the ranks to ask; None for all. `steps`: the steps to count
-    # (see `alltrace.recipes.execution.window.select`); None for the whole run. `skip_warmup`: leave out warm-up steps.
-    # `pictures`: whether figures are wanted. `progress`: called with the title of each section before it is computed.
-    # Raises `UsageError`: the rank or step does not exist.
+    # `ranks`: the ranks to ask; None for all. `steps`: the steps to count (see
+    # `alltrace.recipes.execution.window.select`); None for the whole run. `pictures`: whether figures are wanted.
+    # `progress`: called with the title of each section before it is computed.
     from alltrace.recipes.execution.window import select
 
     sections: list[Section] = []

@@ -1,20 +1,19 @@
 """What many runs say of a cluster, as one HTML file without scripts: hosts to look at, slower jobs, lost GPU hours."""
 
-from __future__ import annotations
-
 import html
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
 from alltrace import __version__
+from alltrace.charts.html_cards import safe
 from alltrace.charts.words import cell
 from alltrace.history.questions import COLUMNS, ask_history, slower_jobs
 from alltrace.history.store import History
 from alltrace.recipes.base import Column
+from alltrace.report.page import wide_table
 from alltrace.report.words import heading
 from alltrace.trace import columns as col
-from alltrace.trace.errors import printable
 from alltrace.trace.number_text import counted
 
 _MOST_ROWS = 50
@@ -41,21 +40,21 @@ def history_page(history: History, name: str) -> str:
         ("kinds", "GPU hours lost", "No run has a finding.", COLUMNS["kind"], kinds),
     )
     style = files("alltrace.report").joinpath("page.css").read_text(encoding="utf-8")
-    notes = "".join(f"<li>{_text(note)}</li>" for note in dict.fromkeys([*runs, *answer.notes]))
+    notes = "".join(f"<li>{safe(note)}</li>" for note in dict.fromkeys([*runs, *answer.notes]))
     links = "".join(f'<li><a href="#{key}">{title}</a></li>' for key, title, *_ in sections)
     return "\n".join(
         [
             '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
             f'<meta http-equiv="Content-Security-Policy" content="{html.escape(_POLICY)}">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<title>{_text(name)} · alltrace</title>\n<style>{style}</style>\n</head>\n<body>",
-            f'<header><p class="brand">alltrace</p><h1>{_text(name)}</h1>',
-            f'<p class="verdict">{_text(_sentence(history, hosts, jobs, kinds))}</p></header>',
+            f"<title>{safe(name)} · alltrace</title>\n<style>{style}</style>\n</head>\n<body>",
+            f'<header><p class="brand">alltrace</p><h1>{safe(name)}</h1>',
+            f'<p class="verdict">{safe(_sentence(history, hosts, jobs, kinds))}</p></header>',
             f'<nav aria-label="Sections"><ol>{links}</ol></nav>\n<main>',
             *(_section(*section) for section in sections),
             f'<section><h2>Notes</h2><ul class="notes">{notes}</ul></section>' if notes else "",
             (
-                f"</main>\n<footer><p>Written by alltrace {_text(__version__)}. Times are in"
+                f"</main>\n<footer><p>Written by alltrace {safe(__version__)}. Times are in"
                 " UTC.</p></footer>\n</body>\n</html>\n"
             ),
         ]
@@ -101,20 +100,8 @@ def _section(key: str, title: str, nothing: str, columns: Sequence[Column], rows
 
 def _table(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> str:
     shown = [c for c in columns if any(row[c.name] is not None for row in rows)]
-    sides = [' class="n"' if all(isinstance(r[c.name], int | float | None) for r in rows) else "" for c in shown]
-    head = "".join(
-        f'<th scope="col"{s} title="{_text(c.doc)}">{_text(heading(c))}</th>' for c, s in zip(shown, sides, strict=True)
-    )
-    body = "".join(f"<tr>{_cells(row, shown, sides)}</tr>" for row in rows[:_MOST_ROWS])
+    right = [all(isinstance(r[c.name], int | float | None) for r in rows) for c in shown]
+    cells = ([safe(cell(row[c.name], c)) for c in shown] for row in rows[:_MOST_ROWS])
+    table = wide_table([safe(heading(c)) for c in shown], right, cells, [safe(c.doc) for c in shown])
     more = f'<p class="more">{len(rows) - _MOST_ROWS:,} more rows</p>' if len(rows) > _MOST_ROWS else ""
-    return (
-        f'<div class="wide" tabindex="0"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>{more}'
-    )
-
-
-def _cells(row: Mapping[str, Any], columns: Iterable[Column], sides: Iterable[str]) -> str:
-    return "".join(f"<td{s}>{_text(cell(row[c.name], c))}</td>" for c, s in zip(columns, sides, strict=True))
-
-
-def _text(text: str) -> str:
-    return html.escape(printable(text))
+    return table + more

@@ -1,7 +1,5 @@
 """A report as Markdown, for pull requests and chats: findings first, tables folded."""
 
-from __future__ import annotations
-
 import html
 import re
 

@@ -1,7 +1,5 @@
 """The default name of a run: its job, time and place."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import PurePath
@@ -15,8 +13,7 @@ _LEAST_UTC_NS = 10**18  # 2001: before it a stamp is none
 
 def run_title(manifest: Manifest, given: Sequence[str]) -> str:
     """A title for a run, such as `pretrain, job 4711 · 2026-03-01 12:30 UTC · node01 and 3 more`."""
-    # `manifest`: the run's. `given`: the reports or the run directory as a user named them; used as the job's name if
-    # no report has one.
+    # `given`: the reports or the run directory as a user named them; used as the job's name if no report has one.
     ids = {i for r in manifest.reports if (i := r.environment.get("SLURM_JOB_ID"))}
     jobs = [manifest.labels.job] if manifest.labels.job is not None else []
     jobs += [f"job {i}" for i in ids if len(ids) == 1]  # reports of several jobs have no number

@@ -1,7 +1,5 @@
 """A Jupyter notebook that opens a run by the library and draws what its recipes answer; written as plain JSON."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
@@ -64,9 +62,8 @@ def notebook(
     inputs: Sequence[str], name: str, asked: Sequence[Proof], others: Iterable[str] = (), cache_dir: str | None = None
 ) -> str:
     """The text of a notebook (format 4.5), of `MOST_CELLS` cells unless more is asked."""
-    # `inputs`: what `alltrace.open` opens; written into the notebook as Python literals, with any characters. `name`:
-    # the name of the run. `asked`: the recipes that it asks after the findings, in this order, with their options.
-    # `others`: recipes that it lists.
+    # `inputs`: what `alltrace.open` opens; written into the notebook as Python literals, with any characters. `asked`:
+    # the recipes that it asks after the findings, in this order, with their options.
     arguments = [repr(i) for i in inputs] + ([f"cache_dir=Path({cache_dir!r})"] if cache_dir is not None else [])
     listed = ", ".join(f"`{other}`" for other in others)
     cells = [
@@ -97,7 +94,6 @@ def _call(proof: Proof) -> str:
 def recipes_for(run: Run, wanted: Sequence[str] | None = None) -> tuple[list[Proof], list[str]]:
     """What a notebook of the run asks after the findings, and the names of the other recipes that it could ask."""
     # Asked are the tables that the findings rest on, in their order, then what is usual, as many as there is room for.
-    # `wanted`: the recipes to ask instead. Raises `UsageError`: the recipe does not exist, or it needs an option.
     if wanted is not None:
         chosen = [find(n) for n in wanted]
         for recipe in chosen:

@@ -1,29 +1,27 @@
 """A report as one HTML file that needs no network: text and tables as they are, charts by plotly inside."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import hashlib
 import html
 import json
+from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 
 from alltrace import __version__
-from alltrace.charts.html_cards import cards_html
+from alltrace.charts.html_cards import cards_html, place_link, safe
 from alltrace.charts.timeline_links import PAGE, places_of
 from alltrace.charts.words import cell
 from alltrace.recipes.questions.diagnose.cards import Diagnosis
 from alltrace.report import words
 from alltrace.report.content import Report, Section
-from alltrace.trace.errors import UsageError, printable
+from alltrace.trace.errors import UsageError
 
 
 def check_plotly() -> Path:
     """The script of the installed plotly, which draws the charts; checked before the work is done."""
-    # Raises `UsageError`: plotly is not installed.
     spec = find_spec("plotly")
     for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
         script = Path(folder) / "package_data" / "plotly.min.js"
@@ -51,7 +49,8 @@ def to_html(report: Report, page: str = PAGE) -> str:
         "<main>",
         *(_section(s, report.diagnosis, page) for s in report.sections),
         "</main>",
-        _foot(),
+        f"<footer><p>Written by alltrace {safe(__version__)}. Times are on the run's aligned clock; intervals are"
+        " half-open. Drag in a chart to zoom, double-click to see it whole.</p></footer>",
     ]
     return "\n".join(
         [
@@ -62,7 +61,7 @@ def to_html(report: Report, page: str = PAGE) -> str:
             f'<meta http-equiv="Content-Security-Policy" content="{html.escape(policy)}">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             '<meta name="referrer" content="no-referrer">',
-            f"<title>{_text(report.name)} · alltrace</title>",
+            f"<title>{safe(report.name)} · alltrace</title>",
             f"<style>{style}</style>",
             "</head>",
             "<body>",
@@ -83,51 +82,40 @@ def _packed(name: str, data: bytes) -> str:
     return f'<script type="application/gzip" id="{name}">{packed}</script>'
 
 
-def _text(text: object) -> str:
-    return html.escape(printable(str(text)))
-
-
 def _head(report: Report, page: str) -> str:
-    shown = "".join(f"<li><b>{_text(v)}</b> {_text(k)}</li>" for v, k in words.facts(report))
-    selection = f'<p class="selection">Asked: {_text(report.selection)}</p>' if report.selection else ""
+    shown = "".join(f"<li><b>{safe(v)}</b> {safe(k)}</li>" for v, k in words.facts(report))
+    selection = f'<p class="selection">Asked: {safe(report.selection)}</p>' if report.selection else ""
     sentences = [report.change, "" if report.diagnosis is None else report.diagnosis.verdict]
-    verdict = "".join(f'<p class="verdict">{_text(sentence)}</p>' for sentence in sentences if sentence)
+    verdict = "".join(f'<p class="verdict">{safe(sentence)}</p>' for sentence in sentences if sentence)
     return (
-        f'<header><p class="brand">alltrace</p><h1>{_text(report.name)}</h1>{verdict}{selection}<ul'
+        f'<header><p class="brand">alltrace</p><h1>{safe(report.name)}</h1>{verdict}{selection}<ul'
         f' class="facts">{shown}</ul><p class="selection">Times in tables lead to the timeline of the page that'
         ' <code>alltrace ui RUN --port 8765</code> serves at <input id="page" aria-label="address of the page"'
-        f' value="{_text(page)}"></p><button type="button" id="theme">Light or dark</button></header><noscript><p>The'
+        f' value="{safe(page)}"></p><button type="button" id="theme">Light or dark</button></header><noscript><p>The'
         " charts need scripts; the tables do not.</p></noscript>"
     )
 
 
 def _contents(report: Report) -> str:
-    links = "".join(f'<li><a href="#{s.ask.key}">{_text(s.ask.title)}</a></li>' for s in report.sections)
+    links = "".join(f'<li><a href="#{s.ask.key}">{safe(s.ask.title)}</a></li>' for s in report.sections)
     return f'<nav aria-label="Sections"><ol>{links}</ol></nav>'
-
-
-def _foot() -> str:
-    return (
-        f"<footer><p>Written by alltrace {_text(__version__)}. Times are on the run's aligned clock; intervals are"
-        " half-open. Drag in a chart to zoom, double-click to see it whole.</p></footer>"
-    )
 
 
 def _section(section: Section, diagnosis: Diagnosis | None, page: str) -> str:
     key = section.ask.key
     parts = [
-        f'<section id="{key}"><h2>{_text(section.ask.title)}</h2>',
+        f'<section id="{key}"><h2>{safe(section.ask.title)}</h2>',
         f'<p class="about">{_code(words.about(section))}</p>',
     ]
     empty = section.answer is None or not section.answer.table.num_rows
     if key == "findings" and diagnosis is not None:
-        parts.append(cards_html(diagnosis) or f'<p class="nothing">{_text(diagnosis.verdict)}</p>')
+        parts.append(cards_html(diagnosis) or f'<p class="nothing">{safe(diagnosis.verdict)}</p>')
     elif key == "efficiency" and not empty:
         parts.append(_efficiency(section))
     if section.problem and (key != "findings" or section.answer is None):
-        parts.append(f'<p class="nothing">{_text(section.problem)}</p>')
+        parts.append(f'<p class="nothing">{safe(section.problem)}</p>')
     if section.notes:
-        parts.append('<ul class="notes">' + "".join(f"<li>{_text(n)}</li>" for n in section.notes) + "</ul>")
+        parts.append('<ul class="notes">' + "".join(f"<li>{safe(n)}</li>" for n in section.notes) + "</ul>")
     if section.figures:
         parts.append(_charts(section))
     if section.ask.shown and not empty:
@@ -139,19 +127,19 @@ def _section(section: Section, diagnosis: Diagnosis | None, page: str) -> str:
 def _code(text: str) -> str:
     """A recipe's documentation: text in backticks is code."""
     pieces = text.split("`")
-    return "".join(f"<code>{_text(p)}</code>" if i % 2 else _text(p) for i, p in enumerate(pieces))
+    return "".join(f"<code>{safe(p)}</code>" if i % 2 else safe(p) for i, p in enumerate(pieces))
 
 
 def _charts(section: Section) -> str:
     key, views = section.ask.key, list(section.figures)
-    title = _text(section.ask.title)
+    title = safe(section.ask.title)
     chooser = ""
     if len(views) > 1:
-        options = "".join(f'<option value="{key}:{_text(v)}">{_text(v)}</option>' for v in views)
+        options = "".join(f'<option value="{key}:{safe(v)}">{safe(v)}</option>' for v in views)
         chooser = f'<label class="view">Show <select data-chart="{key}">{options}</select></label>'
     height = section.figures[views[0]].get("layout", {}).get("height", 400)
     return (
-        f'<figure>{chooser}<div class="chart" id="chart-{key}" data-figure="{key}:{_text(views[0])}" role="group" '
+        f'<figure>{chooser}<div class="chart" id="chart-{key}" data-figure="{key}:{safe(views[0])}" role="group" '
         f'aria-label="{title}" style="min-height:{int(height)}px"></div></figure>'
     )
 
@@ -160,13 +148,13 @@ def _efficiency(section: Section) -> str:
     rows = section.answer.table.to_pylist() if section.answer is not None else []
     parts = ['<div class="trees">']
     for row in rows:
-        parts.append(f'<div class="tree"><h3>{_text(row["side"])}s: {row["count"]}</h3>')
+        parts.append(f'<div class="tree"><h3>{safe(row["side"])}s: {row["count"]}</h3>')
         for depth, name in words.FACTORS.get(row["side"], ()):
             value = row[name]
             if value is None:
                 continue
             parts.append(
-                f'<div class="factor d{depth}"><span>{_text(name.replace("_", " "))}</span>'
+                f'<div class="factor d{depth}"><span>{safe(name.replace("_", " "))}</span>'
                 f'<meter min="0" max="1" value="{value:.4f}"></meter><b>{100 * value:.1f} %</b></div>'
             )
         parts.append("</div>")
@@ -181,38 +169,44 @@ def _table(section: Section, page: str) -> str:
         c.unit is not None or str(f.type) in ("int32", "int64", "double")
         for c, f in zip(columns, table.schema, strict=True)
     ]
-    sides = [' class="n"' if r else "" for r in right]
-    head = "".join(f'<th scope="col"{s}>{_text(words.heading(c))}</th>' for c, s in zip(columns, sides, strict=True))
+    heads = [safe(words.heading(c)) for c in columns]
     rows = []
     answered = [] if section.answer is None else section.answer.table.slice(0, table.num_rows).to_pylist()
     for row in answered:
         fragment = None if places is None else places.fragment(row)
-        cells = [_text(cell(row[c.name], c)) for c in columns]
+        cells = [safe(cell(row[c.name], c)) for c in columns]
         if places is not None and fragment is not None:
             # what is shown need not have the time itself
             at = next((i for i, c in enumerate(columns) if c.name == places.start), 0)
-            cells[at] = (
-                f'<a class="place" href="{_text(page + fragment)}" target="_blank" rel="noreferrer">{cells[at]}</a>'
-            )
-        rows.append(f"<tr>{''.join(f'<td{s}>{text}</td>' for text, s in zip(cells, sides, strict=True))}</tr>")
+            cells[at] = place_link(page, fragment, cells[at], ' class="place"')
+        rows.append(cells)
     whole = section.answer.table.num_rows if section.answer is not None else 0
     left = whole - table.num_rows
     more = (
-        f'<p class="more">{left:,} more rows: <code>alltrace recipe {_text(section.ask.recipe)}</code></p>'
+        f'<p class="more">{left:,} more rows: <code>alltrace recipe {safe(section.ask.recipe)}</code></p>'
         if left
         else ""
     )
     opened = " open" if table.num_rows <= 24 else ""
-    body = (
-        '<div class="wide"'
-        f' tabindex="0"><table><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>{more}'
-    )
-    return f"<details{opened}><summary>Table, {table.num_rows} of {whole:,} rows</summary>{body}</details>"
+    body = wide_table(heads, right, rows)
+    return f"<details{opened}><summary>Table, {table.num_rows} of {whole:,} rows</summary>{body}{more}</details>"
+
+
+def wide_table(
+    heads: Sequence[str], right: Sequence[bool], rows: Iterable[Sequence[str]], titles: Sequence[str] = ()
+) -> str:
+    """A table that scrolls sideways, of cells of HTML; `right` are the columns of numbers, `titles` what they mean."""
+    sides = [' class="n"' if numbers else "" for numbers in right]
+    about = [f' title="{title}"' for title in titles] or [""] * len(heads)
+    head = "".join(f'<th scope="col"{s}{t}>{h}</th>' for h, s, t in zip(heads, sides, about, strict=True))
+    lines = ("".join(f"<td{s}>{cell}</td>" for cell, s in zip(row, sides, strict=True)) for row in rows)
+    body = "".join(f"<tr>{line}</tr>" for line in lines)
+    return f'<div class="wide" tabindex="0"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
 def _definitions(section: Section) -> str:
     rows = "".join(
-        f"<dt><code>{_text(name)}</code>{f' [{_text(unit)}]' if unit else ''}</dt><dd>{_code(doc)}</dd>"
+        f"<dt><code>{safe(name)}</code>{f' [{safe(unit)}]' if unit else ''}</dt><dd>{_code(doc)}</dd>"
         for name, unit, doc in words.definitions(section)
     )
     page, recipe = "recipes.md", section.ask.recipe
@@ -231,5 +225,5 @@ def _definitions(section: Section) -> str:
     )
     return (
         f"<details><summary>What the numbers mean</summary><dl>{rows}</dl>"
-        f"<p>More in {link}; all rows with <code>{_text(command)} --format csv</code>.</p></details>"
+        f"<p>More in {link}; all rows with <code>{safe(command)} --format csv</code>.</p></details>"
     )

@@ -1,7 +1,5 @@
 """What reports of all formats say in the same words: cells, findings, definitions, links to the documentation."""
 
-from __future__ import annotations
-
 from importlib.metadata import PackageNotFoundError, metadata
 
 from alltrace.charts.words import label

@@ -1,7 +1,5 @@
 """From files and folders to a copy that may be shared: what each is, in which order, and what is said of it."""
 
-from __future__ import annotations
-
 import json
 import re
 import sqlite3
@@ -38,7 +36,6 @@ _SAYS_NOTHING: dict[str, Any] = {"job": None, "revision": None, "tags": []}
 
 def gather_run(run: Path, words: Words) -> None:
     """Take note of the hosts of a run, and of users in its names."""
-    # Raises `InputError`: its manifest or names are damaged.
     manifest = read_manifest(run)
     words.hosts(manifest.hosts)
     for text in _names(run)["value"].to_pylist():
@@ -48,7 +45,6 @@ def gather_run(run: Path, words: Words) -> None:
 
 def write_run(run: Path, target: Path, words: Words, *, drop_texts: bool) -> int:
     """Write a run directory; how many payloads were left out."""
-    # Raises `InputError`: a file of it is damaged.
     facts = plain(read_manifest(run))
     texts = _names(run).to_pylist()
     renamed = {row["value"]: new for row in texts if (new := words(row["value"])) != row["value"]}
@@ -215,10 +211,8 @@ def share(
     nsys: Callable[[], Path] | None = None,
 ) -> list[str]:
     """Write copies of files, folders and runs without what must not be shared; what was done, in sentences."""
-    # `sources`: one, to which `target` is the copy, or several, which are copied into the folder `target`. `hide`: more
-    # words to replace. The others are as in `alltrace.capture.scrub.scrub`. Raises `InputError`: one cannot be
-    # scrubbed; nothing is left at `target` then. Raises `UsageError`: there is something at `target`, or two sources
-    # have one name.
+    # `sources`: one, to which `target` is the copy, or several, which are copied into the folder `target`. `hide`:
+    # more words to replace. The others are as in `alltrace.capture.scrub.scrub`.
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise UsageError(f"{target} already exists; give another --output")
     items, summary = _items(sources)

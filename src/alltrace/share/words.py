@@ -4,8 +4,6 @@ Hosts and users are gathered from all files first, because any file may name tho
 numbered in natural order, so that what is ordered by host stays in its order.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable

@@ -4,8 +4,6 @@ Ranks issue operations ahead of their devices, as with NCCL; an operation comple
 head of their queues. A fault stops some rank, and what follows from it is not planted but happens.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

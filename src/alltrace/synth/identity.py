@@ -1,7 +1,5 @@
 """Who each simulated rank is: host, process, device, and the clock that its report is written by."""
 
-from __future__ import annotations
-
 import uuid
 from dataclasses import dataclass
 

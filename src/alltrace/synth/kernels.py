@@ -1,7 +1,5 @@
 """The kernels a simulated model launches, with plausible names and shapes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product, zip_longest
@@ -21,7 +19,6 @@ _LOADERS = "at::native::memory::LoadWithCast<(int)2>, at::native::memory::StoreW
 
 
 def kernel_names(count: int) -> list[tuple[str, str, str]]:
-    """Different kernel names."""
     # `count`: how many, up to about 450. Returns the demangled, short and mangled name of each.
     chosen_names: list[tuple[str, str, str]] = []
     # one of each family in turn
@@ -195,7 +192,6 @@ KERNELS: tuple[Kernel, ...] = (*_MODEL, *_varied())
 
 NCCL_OPS = ("AllReduce", "AllGather", "ReduceScatter", "Broadcast", "SendRecv")
 
-
 _OTHER_ALGORITHMS = {"AllReduce": "TREE_LL", "AllGather": "NVLS_SIMPLE", "ReduceScatter": "NVLS_SIMPLE"}
 
 
@@ -218,7 +214,6 @@ number everywhere in the simulator."""
 
 def nccl_kernel_index(op: str, *, other: bool = False) -> int:
     """The index in `ALL_KERNELS` of an NCCL operation's kernel; an all-to-all consists of sends and receives."""
-    # `other`: of another algorithm, where it has one.
     op = "SendRecv" if op == "AlltoAll" else op
     if other and op in _OTHER_ALGORITHMS:
         return len(KERNELS) + len(NCCL_OPS) + list(_OTHER_ALGORITHMS).index(op)

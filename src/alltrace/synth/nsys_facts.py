@@ -1,7 +1,5 @@
 """The contents of a report other than events: session, host, processes, devices, environment, secrets."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import TypeAlias
@@ -37,8 +35,7 @@ GPU_FACTS: dict[str, object] = {
 }  # fmt: skip
 
 
-# `identity`: the rank's identity. `file_name`: the report's file or folder name. `recording`: what it has of what
-# happened; everything by default.
+# `recording`: what it has of what happened; everything by default.
 class Report:
     """One rank of a simulated run as nsys would report it."""
 

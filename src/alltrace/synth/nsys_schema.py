@@ -4,8 +4,6 @@ A column is written `name:type`, with `!` after it if the column is never null a
 are those of the columnar exports; in SQLite every integer is INTEGER.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 _TABLES_3_7 = {

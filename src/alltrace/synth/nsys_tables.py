@@ -91,12 +91,14 @@ def _transposed(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> dic
     return {name: [row[place] for row in rows] for place, name in enumerate(columns)}
 
 
-def _times(report: Report, rows: Rows) -> dict[str, Values]:
-    return {"start": report.identity.stamps(rows["start"]), "end": report.identity.stamps(rows["end"])}
+def _events(report: Report, rows: Rows, **columns: Values) -> Table:
+    """The table of events, with their times next to the other columns."""
+    start, end = (report.identity.stamps(rows[name]) for name in ("start", "end"))
+    return Table(len(rows), {"start": start, "end": end, **columns})
 
 
-def _device(report: Report, rows: Rows) -> dict[str, Values]:
-    return {
+def _on_device(report: Report, rows: Rows, **columns: Values) -> Table:
+    place: dict[str, Values] = {
         "deviceId": report.identity.ordinal,
         "contextId": _CONTEXT,
         "greenContextId": 0,
@@ -104,6 +106,13 @@ def _device(report: Report, rows: Rows) -> dict[str, Values]:
         "correlationId": rows["correlation"],
         "globalPid": report.global_pid,
     }
+    return _events(report, rows, **{**place, **columns})
+
+
+def _on_thread(report: Report, rows: Rows, text: str, **columns: Values) -> Table:
+    """Calls of threads; `text` is the column of their names."""
+    names = report.text_ids(np.unique(rows["name"]))[rows["name"]]
+    return _events(report, rows, globalTid=report.global_tids[rows["thread"]], **{text: names}, **columns)
 
 
 def _kernels(report: Report) -> Table:
@@ -117,77 +126,54 @@ def _kernels(report: Report) -> Table:
     def text_ids(texts: list[str]) -> NDArray[np.int64]:
         return facts([report.strings.number(text) if number in used else 0 for number, text in enumerate(texts)])
 
-    return Table(
-        len(rows),
-        {
-            **_times(report, rows),
-            **_device(report, rows),
-            "demangledName": text_ids([k.demangled for k in ALL_KERNELS]),
-            "shortName": text_ids([k.short for k in ALL_KERNELS]),
-            "mangledName": text_ids([k.mangled for k in ALL_KERNELS]),
-            "launchType": 1,
-            "cacheConfig": 0,
-            "registersPerThread": facts([k.registers for k in ALL_KERNELS]),
-            **{f"grid{axis}": facts([k.grid[place] for k in ALL_KERNELS]) for place, axis in enumerate("XYZ")},
-            **{f"block{axis}": facts([k.block[place] for k in ALL_KERNELS]) for place, axis in enumerate("XYZ")},
-            "staticSharedMemory": facts([k.static_shared_bytes for k in ALL_KERNELS]),
-            "dynamicSharedMemory": facts([k.dynamic_shared_bytes for k in ALL_KERNELS]),
-            "localMemoryPerThread": 0,
-            "localMemoryTotal": 0,
-            "gridId": np.arange(1, len(rows) + 1),
-            "sharedMemoryExecuted": 32_768,
-            "sharedMemoryLimitConfig": 0,
-            **({"tensorSizeMinusOneElements": "[]"} if report.newer else {}),
-        },
-    )
+    columns: dict[str, Values] = {
+        "demangledName": text_ids([k.demangled for k in ALL_KERNELS]),
+        "shortName": text_ids([k.short for k in ALL_KERNELS]),
+        "mangledName": text_ids([k.mangled for k in ALL_KERNELS]),
+        "launchType": 1,
+        "cacheConfig": 0,
+        "registersPerThread": facts([k.registers for k in ALL_KERNELS]),
+        **{f"grid{axis}": facts([k.grid[place] for k in ALL_KERNELS]) for place, axis in enumerate("XYZ")},
+        **{f"block{axis}": facts([k.block[place] for k in ALL_KERNELS]) for place, axis in enumerate("XYZ")},
+        "staticSharedMemory": facts([k.static_shared_bytes for k in ALL_KERNELS]),
+        "dynamicSharedMemory": facts([k.dynamic_shared_bytes for k in ALL_KERNELS]),
+        "localMemoryPerThread": 0,
+        "localMemoryTotal": 0,
+        "gridId": np.arange(1, len(rows) + 1),
+        "sharedMemoryExecuted": 32_768,
+        "sharedMemoryLimitConfig": 0,
+        **({"tensorSizeMinusOneElements": "[]"} if report.newer else {}),
+    }
+    return _on_device(report, rows, **columns)
 
 
 def _copies(report: Report) -> Table:
     rows = report.timeline.copies
-    columns: dict[str, Values] = {
-        **_times(report, rows),
-        **_device(report, rows),
-        "bytes": rows["bytes"],
-        "copyKind": rows["kind"],
-        "srcKind": rows["source"],
-        "dstKind": rows["target"],
-    }
-    return Table(len(rows), {**columns, "copyCount": 1} if report.newer else columns)
+    ends = {"srcKind": rows["source"], "dstKind": rows["target"]}
+    newer = {"copyCount": 1} if report.newer else {}
+    return _on_device(report, rows, bytes=rows["bytes"], copyKind=rows["kind"], **ends, **newer)
 
 
 def _memsets(report: Report) -> Table:
     rows = report.timeline.memsets
-    fixed: dict[str, Values] = {"value": 0, "memKind": _DEVICE_MEMORY}
-    return Table(len(rows), {**_times(report, rows), **_device(report, rows), "bytes": rows["bytes"], **fixed})
+    return _on_device(report, rows, bytes=rows["bytes"], value=0, memKind=_DEVICE_MEMORY)
 
 
 def _graphs(report: Report) -> Table:
     rows = report.timeline.graphs
-    return Table(
-        len(rows),
-        {**_times(report, rows), **_device(report, rows), "graphId": rows["graph"], "graphExecId": rows["graph"]},
-    )
+    return _on_device(report, rows, graphId=rows["graph"], graphExecId=rows["graph"])
 
 
 def _syncs(report: Report) -> Table:
     rows = report.timeline.syncs
-    columns = {**_times(report, rows), **_device(report, rows), "syncType": rows["type"], "eventId": 0}
     # a wait for the whole context belongs to no stream, which nsys shows as all bits set
     streams = np.where(rows["stream"] < 0, (1 << 32) - 1, rows["stream"])
-    return Table(len(rows), {**columns, "streamId": streams, "greenContextId": None})
+    return _on_device(report, rows, syncType=rows["type"], eventId=0, streamId=streams, greenContextId=None)
 
 
 def _api(report: Report) -> Table:
     rows = report.timeline.api
-    columns: dict[str, Values] = {
-        **_times(report, rows),
-        "eventClass": 0,
-        "globalTid": report.global_tids[rows["thread"]],
-        "correlationId": rows["correlation"],
-        "nameId": report.text_ids(np.unique(rows["name"]))[rows["name"]],
-        "returnValue": 0,
-    }
-    return Table(len(rows), columns)
+    return _on_thread(report, rows, "nameId", eventClass=0, correlationId=rows["correlation"], returnValue=0)
 
 
 def _ranges(report: Report) -> Table:
@@ -195,65 +181,45 @@ def _ranges(report: Report) -> Table:
     if not len(rows):
         return Table(0, {})
     nccl = rows["domain"] == 1
-    times = _times(report, rows)
     texts = np.array([*line.names.texts, None], object)
     with_payloads = report.environment.payloads  # nsys exports them only if it is asked to
     payloads = np.array([*(text if with_payloads else None for text in line.payloads.texts), None], object)
     text_ids = report.text_ids(np.unique(rows["name"][nccl])).astype(object)
     nothing = np.array(None, object)
     domain = report.nccl_domain
-    columns: dict[str, Values] = {
-        **times,
-        "eventType": _PUSH_POP,
-        "globalTid": report.global_tids[rows["thread"]],
+    table = _events(
+        report,
+        rows,
+        eventType=_PUSH_POP,
+        globalTid=report.global_tids[rows["thread"]],
         # NCCL registers its texts, so that they come as ids; the program's come inline
-        "text": np.where(nccl, nothing, texts[rows["name"]]),
-        "textId": np.where(nccl, text_ids[rows["name"]], nothing),
-        "domainId": np.where(nccl, domain, 0),
-        "jsonText": payloads[rows["payload"]],
-    }
+        text=np.where(nccl, nothing, texts[rows["name"]]),
+        textId=np.where(nccl, text_ids[rows["name"]], nothing),
+        domainId=np.where(nccl, domain, 0),
+        jsonText=payloads[rows["payload"]],
+    )
     if not nccl.any():
-        return Table(len(rows), columns)
-    first = int(np.asarray(times["start"]).min()) - 1_000
-    create: dict[str, object] = {
-        "start": first,
-        "end": None,
-        "eventType": _DOMAIN_CREATE,
-        "globalTid": int(report.global_tids[0]),
-    }
-    create.update({"text": "NCCL", "textId": None, "domainId": domain, "jsonText": None})
+        return table
+    first = int(np.asarray(table.columns["start"]).min()) - 1_000
+    create: dict[str, object] = {"start": first, "end": None, "eventType": _DOMAIN_CREATE}
+    create |= {"globalTid": int(report.global_tids[0]), "text": "NCCL", "textId": None}
+    create |= {"domainId": domain, "jsonText": None}
     whole: dict[str, Values] = {}
-    for name, values in columns.items():
+    for name, values in table.columns.items():
         many = np.full(len(rows), values) if isinstance(values, int) else np.asarray(values)
         whole[name] = np.concatenate((np.array([create[name]], object if create[name] is None else many.dtype), many))
     return Table(len(rows) + 1, whole)
 
 
 def _osrt(report: Report) -> Table:
-    rows = report.timeline.osrt
     if not report.environment.osrt:
         return Table(0, {})
-    columns: dict[str, Values] = {
-        **_times(report, rows),
-        "eventClass": _OS_RUNTIME,
-        "globalTid": report.global_tids[rows["thread"]],
-        "nameId": report.text_ids(np.unique(rows["name"]))[rows["name"]],
-        "returnValue": 0,
-        "nestingLevel": 0,
-        "callchainId": 0,
-    }
-    return Table(len(rows), columns)
+    more = {"eventClass": _OS_RUNTIME, "returnValue": 0, "nestingLevel": 0, "callchainId": 0}
+    return _on_thread(report, report.timeline.osrt, "nameId", **more)
 
 
 def _mpi(report: Report) -> Table:
-    rows = report.timeline.mpi
-    columns: dict[str, Values] = {
-        **_times(report, rows),
-        "globalTid": report.global_tids[rows["thread"]],
-        "textId": report.text_ids(np.unique(rows["name"]))[rows["name"]],
-        "commHandle": report.mpi_handle,
-    }
-    return Table(len(rows), columns)
+    return _on_thread(report, report.timeline.mpi, "textId", commHandle=report.mpi_handle)
 
 
 # GPU metrics

@@ -1,7 +1,5 @@
 """The operators of a simulated model's kernels in traces of the PyTorch profiler, with shapes and the work they do."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

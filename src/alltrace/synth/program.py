@@ -1,7 +1,5 @@
 """The instructions of one rank: what its threads do in order. Layouts write, faults edit, the engine runs them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import TypeAlias
 

@@ -1,7 +1,5 @@
 """What the reports have of what happened: planted faults of the capture, wrong ends, and missing events."""
 
-from __future__ import annotations
-
 import dataclasses
 from dataclasses import dataclass
 from typing import Any

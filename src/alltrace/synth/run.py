@@ -1,7 +1,5 @@
 """Writes a whole simulated run: a report for every rank, and its truth."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 import shutil

@@ -7,8 +7,6 @@ measured to be of one length, and over hosts by a factor. No member ends before 
 arrival has passed.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np
@@ -72,8 +70,7 @@ class Delays:
         self, communicator: int, number: int, operation: str, transfer_ns: int, members: int, *, across: bool
     ) -> list[int]:
         """How much later than the transfer each member ends, in ns."""
-        # `communicator`: number of the communicator. `number`: number of the operation in it. `transfer_ns`: how long
-        # the transfer takes. `members`: how many there are. `across`: whether they are on several hosts.
+        # `across`: whether they are on several hosts.
         law = law_of(operation, self._machine)
         drawn = self._drawn.get((communicator, operation))
         if drawn is None:

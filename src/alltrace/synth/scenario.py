@@ -59,7 +59,6 @@ class Layout:
         return self.hosts * self.ranks_per_host
 
     def host_of(self, rank: int) -> int:
-        """The 0-based host of `rank`."""
         return rank // self.ranks_per_host
 
     def local_rank(self, rank: int) -> int:
@@ -184,8 +183,7 @@ class Scenario:
         # `**changes`: a field of the scenario or of one of its parts by its own name (`steps=3`, `hosts=1`,
         # `schema="3.7.2"`), or `ranks`, which keeps the hosts and changes the ranks per host, or `ideal`, which sets
         # the values of `IDEAL` or, if false, of `AS_RECORDED`, unless they are given. Faults move to ranks that exist.
-        # New `faults` may be texts, see `alltrace.synth.faults.parse`. Returns a new, valid scenario. Raises
-        # `UsageError`: there is no such field, or the values do not fit together.
+        # New `faults` may be texts, see `alltrace.synth.faults.parse`. Returns a new, valid scenario.
         if "ideal" in changes:
             ideal = changes.pop("ideal")
             _check_kind_of("ideal", ideal, "bool")
@@ -233,7 +231,6 @@ class Scenario:
 
     def check(self) -> None:
         """Nothing, if the values fit together."""
-        # Raises `UsageError`: they do not; the message names the value, its bounds and the input.
         layout, work, environment = self.layout, self.work, self.environment
         for part in (self, layout, work, self.links, self.clocks, environment):
             _check_kinds(part)

@@ -1,7 +1,5 @@
 """The named scenarios."""
 
-from __future__ import annotations
-
 from alltrace.synth.faults.compute import SlowRank
 from alltrace.synth.scenario import Environment, Layout, Scenario, Work
 from alltrace.trace.errors import UsageError

@@ -9,7 +9,7 @@ device leaves between two kernels counts with the duration.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -20,12 +20,83 @@ from alltrace.synth import program as p
 from alltrace.synth.faults import Fault
 from alltrace.synth.kernels import nccl_kernel_index
 from alltrace.synth.layouts import LAYOUTS
-from alltrace.synth.nccl import host_ranges, launching_range, transfer_ns
+from alltrace.synth.program import Collective, Group
 from alltrace.synth.scatter import Delays
-from alltrace.synth.scenario import Scenario
+from alltrace.synth.scenario import Environment, Layout, Links, Scenario
 from alltrace.synth.timeline import ALL_STREAMS, NO_VALUE, Timeline
 
+# What NCCL's calls look like and what they cost: ranges with payloads, and the transfer time of a ring.
+_STEP_NS = 120
 _MARGIN_NS = 100
+
+
+def transfer_ns(group: Group, op: Collective | None, layout: Layout, links: Links) -> int:
+    """The time from the last arrival to the end, of a collective or, without `op`, of a barrier of host threads."""
+    # The volume that crosses the slowest link follows the bus bandwidth factors of nccl-tests (PERFORMANCE.md).
+    # `group`: the communicator. `layout`: where the ranks are. `links`: how fast the network is.
+    if op is None:
+        return links.latency_ns
+    members = len(group.ranks)
+    across = len({layout.host_of(rank) for rank in group.ranks}) > 1
+    bandwidth = links.between_hosts_gb_per_s if across else links.within_host_gb_per_s
+    if op.op == "AllReduce":
+        volume = 2.0 * ((members - 1) / members) * op.size_bytes
+    elif op.op in {"AllGather", "ReduceScatter", "AlltoAll"}:
+        volume = (members - 1) * float(op.size_bytes)
+    else:
+        volume = float(op.size_bytes)
+    return links.latency_ns + int(volume / bandwidth)
+
+
+def host_ranges(
+    op: Collective, group: Group, rank: int, environment: Environment, begin: int
+) -> tuple[list[tuple[str, int, int, dict[str, object]]], int]:
+    """The ranges of the calls before the one that launches, and the time after them."""
+    # Sends and receives that belong together are between `ncclGroupStart` and `ncclGroupEnd`, and the latter launches
+    # one kernel for all of them. `group`: its communicator. `environment`: determines how all-to-alls are called.
+    # `begin`: when the thread begins. Returns name, start, end and payload of each range, and when the launching range
+    # begins.
+    if not is_grouped(op, environment):
+        return [], begin
+    ranges: list[tuple[str, int, int, dict[str, object]]] = []
+    at = begin
+    for name, payload in [("ncclGroupStart", {}), *_messages(op, group, rank)]:
+        ranges.append((name, at, at + _STEP_NS, payload))
+        at += _STEP_NS + _MARGIN_NS
+    return ranges, at
+
+
+def launching_range(op: Collective, group: Group, rank: int, environment: Environment) -> tuple[str, dict[str, object]]:
+    if is_grouped(op, environment):
+        return "ncclGroupEnd", {}
+    if op.op == "SendRecv":
+        return next(_messages(op, group, rank))
+    payload = _payload(group, op.size_bytes)
+    if op.op in {"AllReduce", "ReduceScatter"}:
+        payload["Reduction operation"] = "Sum"
+    return f"nccl{op.op}", payload
+
+
+def is_grouped(op: Collective, environment: Environment) -> bool:
+    return (op.op == "AlltoAll" and environment.grouped_all_to_all) or (
+        op.op == "SendRecv" and op.sends and op.receives
+    )
+
+
+def _payload(group: Group, size_bytes: int) -> dict[str, object]:
+    return {"NCCL communicator ID": group.comm_hash, "Message size [bytes]": size_bytes}
+
+
+def _messages(op: Collective, group: Group, rank: int) -> Iterator[tuple[str, dict[str, object]]]:
+    everyone = op.op == "AlltoAll"
+    for place, peer in enumerate(group.ranks):
+        if peer == rank and not everyone:
+            continue
+        for name, happens in (("ncclSend", op.sends or everyone), ("ncclRecv", op.receives or everyone)):
+            if happens:
+                yield name, {**_payload(group, op.size_bytes), "Peer rank": place}
+
+
 _RANGE_MARGIN_NS = 400
 _START_LATENCY_NS = 1_000
 _KERNEL_GAP_NS = 700
@@ -33,11 +104,8 @@ _GRAPH_GAP_NS = 300
 _WAKE_NS = 15_000
 _COMM_INIT_NS = 2_000_000
 _LARGE_BYTES = 64 << 20
-_EXTRA_CALLS = (
-    "cudaStreamIsCapturing_v10000",
-    "cudaEventQuery_v3020",
-    "cudaGetLastError_v3020",
-    "cudaEventRecord_v3020",
+_EXTRA_CALLS = tuple(
+    "cudaStreamIsCapturing_v10000 cudaEventQuery_v3020 cudaGetLastError_v3020 cudaEventRecord_v3020".split()
 )
 _STREAM_WAIT, _STREAM_SYNC, _CONTEXT_SYNC = 2, 3, 4
 

@@ -177,19 +177,7 @@ def write_collectives(run: SimulatedRun, recordings: Sequence[Recording], folder
         for group in (run.groups[one.group],)
         for rank in group.ranks
     ]
-    names = (
-        "group",
-        "comm_hash",
-        "op",
-        "sequence",
-        "rank",
-        "bytes",
-        "launch_ns",
-        "arrival_ns",
-        "end_ns",
-        "step",
-        "recorded",
-    )
+    names = tuple("group comm_hash op sequence rank bytes launch_ns arrival_ns end_ns step recorded".split())
     types = ("string", "int64", "string", "int64", "int32", "int64", "int64", "int64", "int64", "int32", "bool_")
     layout = pa.schema([(name, getattr(pa, kind)()) for name, kind in zip(names, types, strict=True)])
     columns = zip(*rows, strict=True) if rows else [()] * len(names)

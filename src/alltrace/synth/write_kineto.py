@@ -1,7 +1,5 @@
 """A simulated rank as the PyTorch profiler writes it: JSON with times in microseconds, calls with arguments."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,9 +41,8 @@ def file_name(report: Report) -> str:
 
 def write_kineto(report: Report, path: Path) -> dict[str, int]:
     """Writes `path`, completely or not at all."""
-    # What the profiler does not see is left out: MPI, calls of the operating system, metrics of the GPU. `report`: the
-    # rank within its simulated run. `path`: the file; one that is there is replaced. Returns the number of events by
-    # category.
+    # What the profiler does not see is left out: MPI, calls of the operating system, metrics of the GPU. `path`: the
+    # file; one that is there is replaced. Returns the number of events by category.
     partial = path.with_name(path.name + ".partial")
     counts: dict[str, int] = {}
     layout = report.scenario.layout

@@ -1,7 +1,5 @@
 """What a simulated job prints: NCCL's log of each rank, and the training's."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -31,9 +29,7 @@ class LogForm:
 
 
 def write_logs(run: SimulatedRun, people: Sequence[Identity], folder: Path, form: LogForm | None = None) -> list[Path]:
-    """Write the logs of a job into `folder`."""
-    # `people`: the identities of its ranks. `folder`: where to; made if missing. `form`: how. Returns NCCL's logs; the
-    # training's is `train.log` next to them.
+    # `folder`: where to; made if missing. Returns NCCL's logs; the training's is `train.log` next to them.
     form = form or LogForm()
     folder.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng((form.seed, 12))

@@ -1,7 +1,5 @@
 """Writes tables as an Nsight Systems export: one SQLite file, or a folder with one Parquet file for each table."""
 
-from __future__ import annotations
-
 import shutil
 import sqlite3
 from collections.abc import Iterator, Mapping
@@ -32,8 +30,7 @@ _ARROW_TYPES = {
 def write_sqlite(tables: Mapping[str, Table], path: Path, version: str, page_bytes: int = 4096) -> None:
     """Writes `path`, completely or not at all."""
     # `tables`: tables by name; only these are created, as the lazy export of nsys does. `path`: the file; one that is
-    # there is replaced. `version`: a schema version, see `nsys_schema.PRODUCTS`. `page_bytes`: the file's page size, a
-    # power of two from 512 to 65536.
+    # there is replaced. `page_bytes`: the file's page size, a power of two from 512 to 65536.
     columns = schema(version)
     partial = path.with_name(path.name + ".partial")
     partial.unlink(missing_ok=True)
@@ -86,8 +83,7 @@ def _literal(value: object) -> str:
 def write_parquetdir(tables: Mapping[str, Table], folder: Path, version: str) -> None:
     """Writes `folder` with `TABLE.parquet` for each table, completely or not at all."""
     # `tables`: tables by name. The real exporter leaves the capture's metadata out of this form, and so does this.
-    # `folder`: the folder, by nsys' custom named `<report>_pqtdir`; one that is there is replaced. `version`: a schema
-    # version, see `nsys_schema.PRODUCTS`.
+    # `folder`: the folder, by nsys' custom named `<report>_pqtdir`; one that is there is replaced.
     columns = schema(version)
     partial = folder.with_name(folder.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)

@@ -4,8 +4,6 @@ Each rank's file is complete or missing, so an interrupted build continues; the 
 pyramid. If ranks, rows or clocks change, only the files of ranks that are drawn differently are made again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -70,8 +68,7 @@ def pyramid(
     progress: Callable[[int], None] | None = None,
 ) -> Pyramid:
     """The pyramid of `run`, which should be aligned before: the one that is kept, or a new one."""
-    # `folder`: where to keep it; None for `RUN/tiles`, or the cache where that cannot be written. Raises `InputError`:
-    # no rank can be read, or the pyramid cannot be written.
+    # `folder`: where to keep it; None for `RUN/tiles`, or the cache where that cannot be written.
 
     def make(place: Path, made_from: str) -> Pyramid:
         (place / "ranks").mkdir(parents=True, exist_ok=True)

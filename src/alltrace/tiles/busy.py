@@ -1,7 +1,5 @@
 """What the devices of a rank did in a window, without names, tracks or lanes: all that a folded rank shows."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Cancels work that no client waits for any more."""
 
-from __future__ import annotations
-
 import threading
 
 from alltrace.trace.errors import AlltraceError

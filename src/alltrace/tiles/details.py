@@ -1,7 +1,5 @@
 """All about one event: its columns, the call that launched it, the ranges around it, its part in a collective."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from typing import Any
 
@@ -24,12 +22,10 @@ _GPU_TABLES = ("kernels", "copies", "graphs", "syncs")
 
 
 def event_details(reader: EventReader, rank: int, table: str, row: int) -> dict[str, Any]:
-    """What is known of one event."""
-    # `table`: a table with intervals. `row`: the row of the rank's table, 0-based. Returns `columns` (the event's
-    # values by column, names as text, times in ns from the run's first event), `track`, and where there are such:
-    # `call` (the API call that launched it), `ranges` (those open around it on the calling thread, outermost first),
-    # `collective` (its row in `collectives`), and of API calls `launched` (the work), `awaits` and `waited_by` (waits
-    # for CUDA events). Raises `UsageError`: the rank, table or row does not exist.
+    # `row`: the row of the rank's table, 0-based. Returns `columns` (the event's values by column, names as text,
+    # times in ns from the run's first event), `track`, and where there are such: `call` (the API call that launched
+    # it), `ranges` (those open around it on the calling thread, outermost first), `collective` (its row in
+    # `collectives`), and of API calls `launched` (the work), `awaits` and `waited_by` (waits for CUDA events).
     stored = reader.rank(rank)
     zero = reader.run.span_ns[0]
     values = row_of(stored, table, row)
@@ -224,7 +220,6 @@ def _needs(run: Run, instance: int) -> dict[tuple[int, int], tuple[int, int]]:
 
 def neighbour(reader: EventReader, rank: int, table: str, row: int, *, forward: bool) -> dict[str, Any] | None:
     """The next or previous event of the same name on the same track: its row, start and end; None if there is none."""
-    # Raises `UsageError`: the rank, table or row does not exist.
     if table not in SOURCES:
         raise UsageError.unknown("table with events", table, SOURCES)
     stored = reader.rank(rank)

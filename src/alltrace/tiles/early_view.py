@@ -1,7 +1,5 @@
 """A run without its pyramid: what a view shows while the clocks are found and the levels of detail are built."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from alltrace.run.store import Run

@@ -1,7 +1,5 @@
 """The files of a pyramid: one Arrow file per rank, one for all ranks together, and the facts that make it whole."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path

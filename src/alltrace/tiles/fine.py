@@ -1,7 +1,5 @@
 """The heat map where it is finer than the bins that are kept: a few ranks at a time, from their events."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,11 +23,9 @@ def fine_heat(
     view: View, metric: str, level: int, index: int, ranks: Sequence[int], token: Token = WANTED
 ) -> NDArray[np.uint16]:
     """One tile of the heat map at a level finer than the grid's."""
-    # `view`: the run. `metric`: one of `view.metrics`, but no GPU metric: its samples are on the timeline. `level`: a
-    # level below the grid's. `index`: number of the tile. `ranks`: the ranks, a row each. `token`: checked before each
-    # rank: whether the answer is still needed. Returns uint16 array (ranks, bins) as from `View.heat`; bins after the
-    # run's end are left out. Raises `UsageError`: the metric, level, tile or rank does not exist, or too many ranks are
-    # selected. Raises `CancelledError`: the answer is no longer needed.
+    # `metric`: one of `view.metrics`, but no GPU metric: its samples are on the timeline. `ranks`: the ranks, a row
+    # each. `token`: checked before each rank: whether the answer is still needed. Returns uint16 array (ranks, bins) as
+    # from `View.heat`; bins after the run's end are left out.
     if metric not in view.metrics or metric in view.scales:
         raise UsageError.unknown("metric with finer bins", metric, [m for m in view.metrics if m not in view.scales])
     bins = (

@@ -1,7 +1,5 @@
 """A flame graph: the nested ranges of many threads and ranks, those with the same chain of names added up."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
@@ -123,7 +121,6 @@ def _mixed(above: NDArray[np.uint64], names: NDArray[np.int64]) -> NDArray[np.ui
 
 def nested_in(reader: EventReader, rank: int, kind: str, start: int, end: int, token: Token = WANTED) -> Nested | None:
     """The nested intervals of a rank that overlap [start, end), aligned ns; None if it has none."""
-    # `kind`: one of `KINDS`.
     stored = reader.rank(rank)
     if kind == "stacks":
         parts = _decoded(reader, stored, "frames", start, end, token)

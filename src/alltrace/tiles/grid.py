@@ -4,8 +4,6 @@ Bin `i` of level `l` is `[i << l, (i + 1) << l)` ns from the run's first event, 
 level below and bins of all tracks and ranks coincide.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,7 +54,6 @@ def power_of_two(number: float, least: int, most: int) -> int:
 
 
 def grid_of(span_ns: tuple[int, int], ranks: int, rows: int) -> Grid:
-    """The grid of a run."""
     # A rank gets about one bin for 16 of its rows, 4,096 at most, and all ranks together no more than 8 million.
     # `span_ns`: first start and last end of any event, aligned. `rows`: rows of all their tables.
     start, end = span_ns

@@ -1,7 +1,5 @@
 """Readable names of the tracks of a rank."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from alltrace.tiles.tracks import SUMMARY, parse_key
@@ -18,7 +16,6 @@ _GROUPS = {
 
 def labelled(view: View, rank: int) -> list[dict[str, Any]]:
     """The tracks of a rank: `key`, `group`, `label`, `rows`, `first`, `last` (ns from the run's first event)."""
-    # Raises `UsageError`: the run has no such rank.
     import pyarrow as pa
 
     stored = view.events.rank(rank)

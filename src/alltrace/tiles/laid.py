@@ -1,7 +1,5 @@
 """Rows of a table as tracks of the timeline: the result of a query, shown next to its subject."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,8 +25,7 @@ def laid(table: pa.Table) -> dict[str, Any]:
     # after it; a row without either is a moment. The name is one of `NAMES`, or the first column of text. Without
     # `rank` rows are of no rank. `table`: a `pyarrow.Table`; times are ns from the run's start. Returns `tracks`, one
     # per rank: `rank` (None for none), and of n rows ascending by start `start`, `length` (ns), `name`, `lane` and
-    # `row` (of the table); `left_out`, the number of rows without a start. Raises `UsageError`: no column has starts,
-    # or it holds something else than whole numbers.
+    # `row` (of the table); `left_out`, the number of rows without a start.
     columns = {name.lower(): name for name in reversed(table.column_names)}
     start_of = _first(columns, STARTS)
     if start_of is None:

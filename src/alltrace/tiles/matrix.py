@@ -1,7 +1,5 @@
 """Who communicates with whom and who waits for whom: a number for each pair of ranks, or of hosts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -50,7 +48,6 @@ class Matrices:
 
     def of(self, measure: str, by: str) -> NDArray[np.int64]:
         """A matrix: int64 array (n, n), of ranks or hosts."""
-        # Raises `UsageError`: the measure does not exist, or it is not available by that.
         if measure not in MEASURES:
             raise UsageError.unknown("measure", measure, MEASURES)
         if by not in BY:

@@ -1,7 +1,5 @@
 """Notes of users on a run: marks on its timeline, in a file next to it, or in the cache if the run is read-only."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -53,8 +51,6 @@ class Notes:
 
     def add(self, note: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Add a note with an `id`; returns the notes afterwards."""
-        # Raises `UsageError`: it is not a note, or there are 1,000. Raises `AlltraceError`: the file is damaged or
-        # cannot be written.
         notes, new = self.all(), _checked(note)
         unknown = sorted(set(new["ranks"]) - {r.rank for r in self._run.ranks})
         if unknown:
@@ -64,9 +60,6 @@ class Notes:
         return self._keep([*notes, {"id": 1 + max((n["id"] for n in notes), default=0), **new}])
 
     def remove(self, number: int) -> list[dict[str, Any]]:
-        """Remove the note with a number; the notes then."""
-        # Raises `UsageError`: the note does not exist. Raises `AlltraceError`: the file is damaged or cannot be
-        # written.
         notes = self.all()
         if all(n["id"] != number for n in notes):
             raise UsageError(f"unknown note {number}")

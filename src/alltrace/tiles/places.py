@@ -1,7 +1,5 @@
 """Where findings can be seen: the ranks to look at, a time in a usual judged step, and the clearest event."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from statistics import median
 from typing import Any, NamedTuple
@@ -46,8 +44,7 @@ class Places:
 
     def of(self, kind: str, culprits: Sequence[int], where: str | None) -> Place | None:
         """The place of a finding; None of a run without ranks."""
-        # `culprits`: its ranks; all ranks for a finding without culprits. `where`: its kernel, range, communicator or
-        # call. Raises `InputError`: a file of the run is damaged.
+        # `culprits`: its ranks; all ranks for a finding without culprits.
         if not self._known:
             return None
         there = set(self._known)

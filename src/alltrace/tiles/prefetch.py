@@ -1,7 +1,5 @@
 """Reads, while no request waits for an answer, the events that the next zoom will need."""
 
-from __future__ import annotations
-
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator

@@ -3,8 +3,6 @@
 Only the finest level is kept; a coarser bin is the sum of two finer ones.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any

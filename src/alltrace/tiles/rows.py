@@ -1,7 +1,5 @@
 """One row of a rank's table: its values, its track, its name."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from alltrace.run.rank import Rank

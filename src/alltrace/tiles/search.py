@@ -1,7 +1,5 @@
 """Where names occur in a run: how often on which rank, marks for folded ranks, and the events if few."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -25,12 +23,10 @@ def search(
     reader: EventReader, pattern: str, ranks: Sequence[int], *, most: int = MOST_FOUND, token: Token = WANTED
 ) -> dict[str, Any]:
     """Where names that a regular expression finds occur."""
-    # `pattern`: the expression (RE2). `ranks`: the ranks; the search takes at most 5 s in all. `most`: the most events
-    # to report. Returns `names` (the texts), `total` (events with such a name), `by_rank` and `marks` (by rank as text:
-    # how many, and ascending starts of some of them, ns from the run's start), `events` (lists of `rank`, `table`,
-    # `row`, `name`, `start`, `duration_ns`, ascending by start), `complete` (whether all events are among them),
-    # `ranks_asked`, `ranks_done`. Raises `UsageError`: `pattern` is not a valid regular expression, or the rank does
-    # not exist. Raises `CancelledError`: the answer is no longer needed.
+    # `pattern`: the expression (RE2). `ranks`: the ranks; the search takes at most 5 s in all. Returns `names` (the
+    # texts), `total` (events with such a name), `by_rank` and `marks` (by rank as text: how many, and ascending starts
+    # of some of them, ns from the run's start), `events` (lists of `rank`, `table`, `row`, `name`, `start`,
+    # `duration_ns`, ascending by start), `complete` (whether all events are among them), `ranks_asked`, `ranks_done`.
     wanted = NamesLike(reader, pattern)
     zero, last = reader.run.span_ns
     width = max((last - zero) // MARKS, 1)

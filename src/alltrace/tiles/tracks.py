@@ -1,7 +1,5 @@
 """The tracks of a rank: the content of one line of the timeline, and the columns that define it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -181,9 +179,8 @@ def spans(
 ) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_] | None]:
     """When rows start and end, and which of them are shown, None for all: int64 arrays and a bool array of n."""
     # A CPU sample lasts until the next one of its thread, twice the median of that at most. A thread that was scheduled
-    # runs until its next event; what took it from its CPU is not shown. `source`: what the table is. `table`: a
-    # `pyarrow.Table` of n rows; moments are sorted by track and time. `open_end`: when intervals without an end end.
-    # `following`: for moments, the row after the table's last one, if there is one.
+    # runs until its next event; what took it from its CPU is not shown. `table`: a `pyarrow.Table` of n rows; moments
+    # are sorted by track and time. `following`: for moments, the row after the table's last one, if there is one.
     if not source.moments:
         return *intervals(table, open_end), None
     times, threads = integers(table, "time"), integers(table, "thread")

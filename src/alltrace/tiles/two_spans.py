@@ -1,7 +1,5 @@
 """Comparison of two time ranges of one run: where the time of the slower one went."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -24,13 +22,12 @@ def difference(
     gpus: Callable[[int], Sequence[int]] = lambda _: (),
 ) -> dict[str, Any]:
     """What differs between two ranges of time, such as two steps."""
-    # `ranks`: the ranks; what their devices did counts. `first`: start and end, ns from the run's start. `second`: the
-    # other's. `gpus`: the devices of a rank that count even where they did nothing. Returns `breakdown`, by class the
-    # mean of the devices in both (`class`, `first_ns`, `second_ns`, `more_ns`); `names`, by kind and name what their
-    # events last in both (`kind`, `name`, `first_count`, `second_count`, `first_ns`, `second_ns`, `more_ns`: each by
-    # its part within the range, summed over the ranks), the largest difference first; `ranks_asked`, and `ranks_done`,
-    # the ranks that were counted in both: where these are fewer, both tables are of them alone. Raises `UsageError`: a
-    # range is empty, or the rank does not exist. Raises `CancelledError`: the answer is no longer needed.
+    # `ranks`: the ranks; what their devices did counts. `first`: start and end, ns from the run's start. `gpus`: the
+    # devices of a rank that count even where they did nothing. Returns `breakdown`, by class the mean of the devices in
+    # both (`class`, `first_ns`, `second_ns`, `more_ns`); `names`, by kind and name what their events last in both
+    # (`kind`, `name`, `first_count`, `second_count`, `first_ns`, `second_ns`, `more_ns`: each by its part within the
+    # range, summed over the ranks), the largest difference first; `ranks_asked`, and `ranks_done`, the ranks that were
+    # counted in both: where these are fewer, both tables are of them alone.
 
     def facts_of(span: tuple[int, int], of: Sequence[int]) -> dict[str, Any]:
         return area_facts(reader, Area(dict.fromkeys(of, (SUMMARY,)), *span, names=_ALL_NAMES), token, gpus=gpus)

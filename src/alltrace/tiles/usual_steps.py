@@ -1,7 +1,5 @@
 """Which steps show what is usual: of those that a verdict judges, the one in which half of a cost is reached."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from alltrace.align.aligned import Aligned

@@ -1,7 +1,5 @@
 """What a view of a run shows: the heat map of all ranks, and the tiles of tracks, each at its pixels' level."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -93,8 +91,6 @@ class View:
 
     def heat(self, metric: str, level: int, index: int) -> NDArray[np.uint16]:
         """One tile of the heat map: uint16 array (ranks, bins), shares of bins in 65,534ths, 65,535 for no data."""
-        # `metric`: one of `metrics`. `level`: the grid's level or a coarser one. `index`: number of the tile. Raises
-        # `UsageError`: the metric or level does not exist.
         if metric not in self.metrics:
             raise UsageError.unknown("metric", metric, self.metrics)
         if not self.grid.level <= level <= MOST_LEVEL or index < 0:
@@ -148,9 +144,8 @@ class View:
         self, tracks: Sequence[tuple[int, str]], level: int, first: int, count: int, token: Token = WANTED
     ) -> tuple[list[Tile], dict[int, str]]:
         """The tiles `first` to `first + count - 1` of tracks, at one level, and the text of the names on them."""
-        # `tracks`: ranks and keys of tracks. `level`: the level, 0 for bins of 1 ns. `first`: number of the first tile.
-        # `token`: checked before each track: whether the answer is still needed. Raises `UsageError`: the rank, level
-        # or track does not exist, or the request is too large. Raises `CancelledError`: the answer is no longer needed.
+        # `level`: the level, 0 for bins of 1 ns. `token`: checked before each track: whether the answer is still
+        # needed.
         if not 0 <= level <= MOST_LEVEL or first < 0 or count < 1 or count * max(len(tracks), 1) > MOST_TILES:
             raise UsageError(
                 f"{count} tiles of level {level} from {first} on were requested; expected {MOST_TILES} of level 0 to"

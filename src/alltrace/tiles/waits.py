@@ -1,7 +1,5 @@
 """Who waited, and for whom, over the whole run: one row per rank, to sort ranks by."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -18,7 +16,6 @@ _CLOCK_FACTS = ("errors_ns", "components", "shared")
 
 def waited_and_caused(run: Run) -> dict[int, tuple[int, int]]:
     """For each rank its ns of waiting in matched operations, and those others waited for it; empty if unaligned."""
-    # Raises `InputError`: the alignment is damaged.
     members = matched(run)
     if members is None:
         return {}
@@ -52,9 +49,8 @@ def worst_instance(
     run: Run, members: Mapping[str, Any] | None, ranks: Sequence[int], steps: UsualSteps, *, transfer: bool = False
 ) -> Instance | None:
     """The instance of a usual step when others waited longest for `ranks`, or their longest `transfer`."""
-    # `members`: the result of `matched` for it. `transfer`: whether the time from the last arrival to the end decides,
-    # and not the waiting. Returns the instance; None if no operation is matched, or with `ranks` no rank waited for
-    # them.
+    # `transfer`: whether the time from the last arrival to the end decides, and not the waiting. Returns the instance;
+    # None if no operation is matched, or with `ranks` no rank waited for them.
     if members is None or not len(members["instance"]):
         return None
     instance = members["instance"]

@@ -1,7 +1,5 @@
 """What happened in a range of time: breakdowns of devices, kernels, operations, and events in a table."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -69,11 +67,9 @@ def summary(
     gpus: Callable[[int], Sequence[int]] = lambda _: (),
 ) -> dict[str, Any]:
     """The breakdown, kernels and operations in [start_ns, end_ns), ns from the run's first event."""
-    # `gpus`: the devices of a rank that have a row even where they did nothing. Returns `breakdown` (a row per rank and
-    # device: the exact ns of compute, exposed communication, exposed copies and idle, which sum to the range),
+    # `gpus`: the devices of a rank that have a row even where they did nothing. Returns `breakdown` (a row per rank
+    # and device: the exact ns of compute, exposed communication, exposed copies and idle, which sum to the range),
     # `kernels` and `collectives` (by name, each counted by its part within the range), `ranks_asked` and `ranks_done`.
-    # Raises `UsageError`: the range is empty, or the rank does not exist. Raises `CancelledError`: the answer is no
-    # longer needed.
     if end_ns <= start_ns:
         raise UsageError(f"the range from {start_ns} to {end_ns} ns is empty")
     zero = reader.run.span_ns[0]
@@ -138,11 +134,10 @@ def events_between(
     token: Token = WANTED,
 ) -> dict[str, Any]:
     """The events of some ranks and tables that overlap [start_ns, end_ns), as columns, ordered by start."""
-    # `start_ns`: from, ns from the run's first event. `track`: only those on this track. `pattern`: only events with a
-    # name that this regular expression (RE2) matches. `least_ns`: only those that last as long as this. Returns `rank`,
-    # `table`, `row`, `track`, `name`, `start`, `duration_ns` as lists of equal length, and `complete`: False if there
-    # are more than 200,000, of which the first found are returned, or more ranks than were read. Raises `UsageError`:
-    # the table or rank does not exist, or the expression is invalid.
+    # `start_ns`: from, ns from the run's first event. `pattern`: only events with a name that this regular expression
+    # (RE2) matches. `least_ns`: only those that last as long as this. Returns `rank`, `table`, `row`, `track`, `name`,
+    # `start`, `duration_ns` as lists of equal length, and `complete`: False if there are more than 200,000, of which
+    # the first found are returned, or more ranks than were read.
     zero = reader.run.span_ns[0]
     wanted = None if not pattern else NamesLike(reader, pattern)
     parts: list[tuple[int, str, Events]] = []
@@ -191,8 +186,7 @@ def _as_columns(reader: EventReader, parts: list[tuple[int, str, Events]], zero:
     }
 
 
-# The expressions are RE2's, with time linear in the text, so that none can block the server. Raises `UsageError`: it is
-# not a valid regular expression.
+# The expressions are RE2's, with time linear in the text, so that none can block the server.
 class NamesLike:
     """The names that a regular expression finds, while events are read: of `EventReader.words` those that were met."""
 

@@ -1,7 +1,5 @@
 """Readable amounts: a number with a unit that suits its size, and long names cut so that they stay distinct."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 

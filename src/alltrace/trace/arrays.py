@@ -1,7 +1,5 @@
 """NumPy arrays of Arrow arrays of whole numbers and of words."""
 
-from __future__ import annotations
-
 import functools
 import operator
 from collections.abc import Collection, Iterator

@@ -3,8 +3,6 @@
 The cache holds data only, and nothing in it is ever executed; but anyone who can write to it can change answers.
 """
 
-from __future__ import annotations
-
 import grp
 import os
 import pwd
@@ -20,7 +18,6 @@ _ELSEWHERE = f"give another folder with --cache-dir or {_VARIABLE}"
 
 def default_folder() -> Path:
     """The user's cache folder: `ALLTRACE_CACHE_DIR`, or the system's place for caches."""
-    # Raises `UsageError`: neither the environment nor the password database has the user's home.
     named = os.environ.get(_VARIABLE)
     if named:
         return Path(named)
@@ -36,7 +33,6 @@ def default_folder() -> Path:
 def own_folder(folder: Path) -> Path:
     """Make `folder`, for this user alone, unless it exists; and return it if it can be used as a cache."""
     # A folder that somebody else filled and that this user cannot write to may be used for reading if it was requested.
-    # Raises `InputError`: it cannot be made, or another user can write to it.
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         facts = folder.stat()

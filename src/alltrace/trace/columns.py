@@ -1,7 +1,5 @@
 """A column of a table, stored or answered: schemas are made of columns."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cache, lru_cache
 from typing import Any, Literal, NamedTuple

@@ -6,8 +6,6 @@ operators in them (`triton_poi_fused_all_gather_into_tensor_wait_tensor_0`), so 
 nothing.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 COLLECTIVE = "collective"

@@ -1,7 +1,5 @@
 """The distinct values of a column, which of them each row has, and which rows have each of them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ Source: NVML API reference, `nvmlClocksEventReasons`, formerly throttle reasons;
 DCGM has the same bits.
 """
 
-from __future__ import annotations
-
 QUERY = "timestamp,uuid,clocks.sm,clocks.mem,power.draw,temperature.gpu,clocks_event_reasons.active"
 COMMAND = f"nvidia-smi --query-gpu={QUERY} --format=csv -lms 100"
 """What records a log that has everything."""

@@ -1,7 +1,5 @@
 """Rows of some columns that are alike, by number."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

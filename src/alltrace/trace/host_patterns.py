@@ -4,8 +4,6 @@ Each table is one kind of work. Upper and lower case are equal; names longer tha
 of the program, which can be anything, and match nothing.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from typing import NamedTuple

@@ -8,8 +8,6 @@ Sweeps over sorted intervals are compiled (`alltrace.core.intervals`); what NumP
 Nesting and look-ups in named ranges are in `alltrace.trace.nesting`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """The code of kernels, and its instructions with what was measured at each."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple

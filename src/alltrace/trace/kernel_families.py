@@ -13,8 +13,6 @@ Names and the projects that write them, in addition to those that `alltrace.reci
   SGLang.
 """
 
-from __future__ import annotations
-
 import re
 
 GEMM = "gemm"

@@ -6,8 +6,6 @@ as compute, and answers report how much of the kernel time that is. If the ranks
 it is `meeting` (`alltrace.run.meeting_kernels`), and no answer counts it as compute.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
@@ -47,7 +45,6 @@ _COMPUTE_WORDS = """
     dot_kernel nvfuser kernel_cuda __nv_static rocblas hipblaslt miopen tensile aiter ck_tile ck:: rocfft rocsparse
     rocprim hipcub gridwise im2d2?col col2im bwd_kernel routing bitmatrix triton_kernels moe::
 """
-
 
 BUILT_IN: tuple[KernelRule, ...] = (
     *COMMUNICATION_KERNELS,
@@ -106,8 +103,7 @@ def built_in_rules() -> KernelRules:
 
 def read_rules(path: Path) -> KernelRules:
     """Rules from a text file, before the built-in ones: on each line a class, white space, and a regular expression."""
-    # Empty lines and lines that start with `#` are passed over. Raises `InputError`: the file cannot be read, or a line
-    # is not a class and a valid expression.
+    # Empty lines and lines that start with `#` are passed over.
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:

@@ -4,8 +4,6 @@ Nsight Systems writes `f<(int)4, ns::<unnamed>::g(T1 &)::[lambda(float) (instanc
 Itanium ABI `f<4, ns::(anonymous namespace)::g(float const&)::{lambda(float)#1}>(int, float)`.
 """
 
-from __future__ import annotations
-
 import re
 
 _REWRITTEN = tuple(

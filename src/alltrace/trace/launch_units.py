@@ -4,8 +4,6 @@ A name is `unit__quantity_qualifiers.rollup.submetric` (Kernel Profiling Guide, 
 units: ns, byte, Hz, and per second or cycle.
 """
 
-from __future__ import annotations
-
 import re
 from functools import cache
 

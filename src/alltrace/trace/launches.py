@@ -1,7 +1,5 @@
 """Kernel launches as Nsight Compute measured them: what its reports and its printed pages are read into."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 

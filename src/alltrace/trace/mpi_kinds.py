@@ -1,7 +1,5 @@
 """What an MPI call does, also by its name alone: Nsight Systems files calls without their arguments as `other`."""
 
-from __future__ import annotations
-
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray

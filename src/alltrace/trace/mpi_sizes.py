@@ -7,8 +7,6 @@ computed from: the vector of a reduction, broadcast or scan, a rank's own part o
 and all that a rank sends in an all-to-all.
 """
 
-from __future__ import annotations
-
 from typing import Literal, NamedTuple
 
 import numpy as np

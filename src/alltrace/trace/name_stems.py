@@ -4,8 +4,6 @@
 runs use stems. Arrow and DuckDB have the same regular expressions (RE2, with time linear in the length of the text).
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 

@@ -6,8 +6,6 @@ are equal in every run, so runs can be compared without matching names first. Th
 one.
 """
 
-from __future__ import annotations
-
 from hashlib import blake2b
 from typing import Any
 

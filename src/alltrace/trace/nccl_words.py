@@ -3,8 +3,6 @@
 From NCCL's sources (src/nccl.h.in, src/include/device.h, tags v2.8.4 to v2.30.7) and RCCL's.
 """
 
-from __future__ import annotations
-
 import re
 
 OPERATIONS = (

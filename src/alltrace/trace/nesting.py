@@ -8,8 +8,6 @@ parent. Ranges may interleave, as those of different domains on one thread do.
 Times beyond +-2**62 ns (146 years) are taken as that bound.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -34,7 +32,6 @@ class NestingSweep:
         )  # whether each of the last ranges begins in an earlier one and ends after it
 
     def step(self, wanted: NDArray[np.bool_], tracks: Int64, starts: Int64, ends: Int64) -> tuple[Int64, Int64]:
-        """The next n ranges."""
         # `wanted`: bool array of n: which rows take part; the others only count as rows. `ends`: int64 array of n ends,
         # ns; one before its start counts as the start. Returns two int64 arrays of n. The depth is the length of the
         # chain of parents: 0 for a range without one. The parent is a row number, counted from the first row of the

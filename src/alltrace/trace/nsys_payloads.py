@@ -3,8 +3,6 @@
 `nsys export` leaves payloads out by default. Versions before 2024 have no option for it.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 from functools import lru_cache

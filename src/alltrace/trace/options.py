@@ -1,7 +1,5 @@
 """An option: of a question, of a verb, of a job file. Parser, file, completion, form and reference are made from it."""
 
-from __future__ import annotations
-
 import argparse
 import re
 from collections.abc import Callable

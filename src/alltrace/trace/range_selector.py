@@ -1,7 +1,5 @@
 """Which NVTX ranges an option names, in the syntax of Nsight Systems: `RANGE[@DOMAIN][/INDEX]`."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 
@@ -21,7 +19,6 @@ class RangeName:
 
 def parse_range(flag: str, text: str) -> RangeName:
     """`RANGE[@DOMAIN][/INDEX]`, where a backslash takes the next character as it is."""
-    # Raises `UsageError`: the text names no range.
     parts, marks = [""], [""]
     escaped = False
     for letter in text:

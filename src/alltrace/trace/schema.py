@@ -13,8 +13,6 @@ Conventions, for every table:
 * A column that a source does not have is null, not 0.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 

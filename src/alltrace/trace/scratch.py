@@ -4,8 +4,6 @@ A process that is killed leaves its folders. Each has a file that its process ho
 with the process: the next process that makes a folder in the same place removes those that nobody holds any more.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 import shutil
@@ -21,7 +19,6 @@ from alltrace.trace.errors import InputError
 
 LOCK = ".alltrace-lock"
 """The file in a folder, locked as long as the folder is in use."""
-
 
 _NEW_SECONDS = 60.0
 
@@ -55,8 +52,7 @@ def _swept(place: Path) -> None:
 
 def scratch_folder(prefix: str, place: Path | None = None) -> tempfile.TemporaryDirectory[str]:
     """A new folder for temporary files, of this user alone; it goes with `cleanup`, a `with` block or the object."""
-    # `prefix`: what its name begins with. `place`: the folder for it; None for the user's. Raises `InputError`: None
-    # can be made.
+    # `prefix`: what its name begins with. `place`: the folder for it; None for the user's.
     try:
         _swept(Path(tempfile.gettempdir() if place is None else place))
         return _Folder(prefix, place)
@@ -76,8 +72,7 @@ def use_scratch(folder: str) -> None:
 @contextmanager
 def writing_scratch(folder: Path, what: str) -> Iterator[None]:
     """A block that writes temporary files."""
-    # `what`: what they hold, as the subject of a sentence in the plural: `the rows of the answer`. Raises `InputError`:
-    # the system refuses to write them.
+    # `what`: what they hold, as the subject of a sentence in the plural: `the rows of the answer`.
     try:
         yield
     except OSError as error:

@@ -1,7 +1,5 @@
 """The arguments of slices in traces for viewers, named as in traces of PyTorch's profiler, to be read back."""
 
-from __future__ import annotations
-
 VIEWER_VERSION = 1
 """Of what a trace for viewers says of its ranks and tracks, so that it can be read back."""
 

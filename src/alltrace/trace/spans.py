@@ -4,8 +4,6 @@ With a colon a span is half-open, `10:50` is 10 to 49; either end may be left ou
 as in a list of ranks: `10-49` is the same span. A number alone is that one.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Any, NamedTuple
 
@@ -57,8 +55,7 @@ def parse_window(text: str | None) -> Span | None:
 
 def rank_spans(text: str, others: str = "") -> list[Span]:
     """The spans of a list such as `0-7,64`, in the order of the text, none of them open."""
-    # `text`: what `--ranks` names. `others`: what else the option takes, for the message. Raises `UsageError`: it is
-    # not a list of ranks.
+    # `others`: what else the option takes, for the message.
     parsed = [_span(part) if ":" not in part else None for part in text.split(",")]
     spans = [
         s for s in parsed if s is not None and s.first is not None and s.end is not None and s.end <= 1_000_000_000
@@ -70,7 +67,6 @@ def rank_spans(text: str, others: str = "") -> list[Span]:
 
 def parse_ranks(text: str | None) -> list[int] | None:
     """The ranks of a list such as `0-7,64`, in order and each once; None for None."""
-    # Raises `UsageError`: the text is not a list of ranks, or names more than a million.
     if text is None:
         return None
     ranks: set[int] = set()

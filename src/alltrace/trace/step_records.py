@@ -6,8 +6,6 @@ outlives it. Numbers are little-endian; a step's record ends with the CRC-32 of 
 writes the records.
 """
 
-from __future__ import annotations
-
 import struct
 import zlib
 from collections.abc import Sequence
@@ -83,7 +81,6 @@ def name_phases(page: bytearray, names: Sequence[str], waits: frozenset[str]) ->
 
 def read_ranks(path: Path, most_steps: int = RING_RECORDS) -> list[RankSteps]:
     """What a file says of each of its ranks, with at most `most_steps` of the last steps; no damaged regions."""
-    # Raises `OSError`: the file cannot be read.
     ranks = []
     with path.open("rb") as file:
         for at in range(0, path.stat().st_size, REGION_BYTES):

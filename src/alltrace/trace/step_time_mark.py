@@ -1,7 +1,5 @@
 """The range by which a program says within a capture how long its steps took before: what its name says."""
 
-from __future__ import annotations
-
 import re
 from typing import NamedTuple
 

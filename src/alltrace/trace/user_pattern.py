@@ -3,8 +3,6 @@
 RE2 knows no lookaround and no references to groups.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -44,7 +42,6 @@ class UserPattern:
 
     def groups(self, texts: Sequence[str]) -> list[dict[str, str] | None]:
         """The texts of its groups with a name where it first occurs in each text; None if it does not."""
-        # Raises `UsageError`: no group has a name, or two have one.
         import pyarrow as pa
         import pyarrow.compute as pc
 

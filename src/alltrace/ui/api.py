@@ -1,7 +1,5 @@
 """The data for the page, by path; each from recipes or tiles."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -277,10 +275,6 @@ def _diff(other: Session, session: Session, values: RequestValues, token: Token)
     return plain_answer(differences)
 
 
-def _roofline(session: Session, values: RequestValues, token: Token) -> Any:  # noqa: ARG001
-    return session.kept("roofline", _kernels(session).roofline)
-
-
 def _weighed(session: Session, values: RequestValues, token: Token) -> Any:  # noqa: ARG001
     kernels = _kernels(session)
     session.check_ready()
@@ -298,10 +292,6 @@ def _history(session: Session, values: RequestValues, token: Token) -> Any:  # n
     if session.history is None:
         raise UsageError("there is no history; start `alltrace ui RUN --history HISTORY`")
     return session.history.told(session.run.manifest, values.maybe("job", 1000), values.maybe("tag", 1000))
-
-
-def _sql(session: Session, values: RequestValues, token: Token) -> Any:
-    return plain_answer(_queried(session, values, token, SQL_ROWS))
 
 
 def _queried(session: Session, values: RequestValues, token: Token, rows: int) -> Answer:
@@ -335,12 +325,8 @@ def _noting(change: Callable[[Notes, RequestValues], Any]) -> Handler:
 
 
 def _note(values: RequestValues) -> dict[str, Any]:
-    return {
-        "text": values.text("text"),
-        "start": values.number("start"),
-        "end": values.number("end"),
-        "ranks": values.ranks() or [],
-    }
+    start, end = values.number("start"), values.number("end")
+    return {"text": values.text("text"), "start": start, "end": end, "ranks": values.ranks() or []}
 
 
 def _notes(session: Session, values: RequestValues, token: Token) -> Any:  # noqa: ARG001
@@ -361,13 +347,13 @@ def _matrices(session: Session) -> Matrices:
     return matrices
 
 
-def _matrix(session: Session, values: RequestValues, token: Token) -> Any:  # noqa: ARG001
-    return plain(_matrices(session).facts(values.text("measure", 50), values.text("by", 50)))
-
-
 def _matrix_cells(session: Session, values: RequestValues, token: Token) -> Any:  # noqa: ARG001
-    matrix = _matrices(session).of(values.text("measure", 50), values.text("by", 50))
+    matrix = _matrices(session).of(*_measured(values))
     return Response(matrix.astype("<f8").tobytes(), media_type=_BINARY)
+
+
+def _measured(values: RequestValues) -> tuple[str, str]:
+    return values.text("measure", 50), values.text("by", 50)
 
 
 def _two_spans(session: Session, values: RequestValues, token: Token) -> Any:
@@ -397,9 +383,9 @@ _READ: dict[str, Handler] = {
     "event": _event,
     "neighbour": _neighbour,
     "notes": _notes,
-    "matrix": _matrix,
+    "matrix": lambda session, values, _: plain(_matrices(session).facts(*_measured(values))),
     "matrix-cells": _matrix_cells,
-    "roofline": _roofline,
+    "roofline": lambda session, *_: session.kept("roofline", _kernels(session).roofline),
     "weighed": _weighed,
     "history": _history,
 }
@@ -412,7 +398,7 @@ _POSTED: dict[str, Handler] = {
     "area": _area,
     "events": _events,
     "recipe": _recipe,
-    "sql": _sql,
+    "sql": lambda session, values, token: plain_answer(_queried(session, values, token, SQL_ROWS)),
     "laid": _laid,
     "two-spans": _two_spans,
     "note-add": _noting(lambda notes, values: notes.add(_note(values))),

@@ -1,7 +1,5 @@
 """The server's application: the page's files, and the data of one run or two."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any
@@ -19,7 +17,6 @@ _TYPES = {"js": "text/javascript", "css": "text/css", "html": "text/html", "svg"
 
 
 def make_app(sessions: Sequence[Session], *, token: str, host: str, port: int) -> Guard:
-    """The application."""
     # `sessions`: one run, or two to compare; the second one's data is under `/api/b/`. `token`: the secret that a
     # request must have. `host`: the address that is listened on.
     pages = _pages()

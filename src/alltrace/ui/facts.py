@@ -1,7 +1,5 @@
 """The page's facts about a run: its ranks, steps, findings; each finding with the place and time to look at."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial

@@ -1,7 +1,5 @@
 """The history of many runs, shown with one run: their step times, breakdowns, findings and slow hosts."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +8,6 @@ from alltrace.run.manifest import Manifest
 from alltrace.ui.json_values import plain, plain_answer
 
 
-# Raises `InputError`: it cannot be read, is not a history, or another process has it open.
 class HistoryFile:
     """A file that `alltrace history` keeps; it is opened for each question, so that others can update it."""
 

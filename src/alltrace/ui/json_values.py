@@ -1,7 +1,5 @@
 """Answers as values that JSON and JavaScript have: no number loses a digit on its way."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Reports of Nsight Compute shown with a run: their roofline, advice, and what each launch represents in the run."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

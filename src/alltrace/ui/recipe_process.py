@@ -1,7 +1,5 @@
 """Runs recipes on large runs in a separate process, so that their memory is returned."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Callable, Mapping
@@ -45,11 +43,8 @@ class Question:
 def answer(
     session: Session, question: Question, token: Token = WANTED, progress: Callable[[int], None] | None = None
 ) -> Answer:
-    """The answer to a question."""
-    # `session`: the run. `token`: checked while a separate process works: whether the answer is still needed; otherwise
-    # the process is ended. Raises `UsageError`: the recipe, option, rank or step does not exist. Raises
-    # `AlltraceError`: the run cannot be read, or memory ran out. Raises `CancelledError`: the answer is no longer
-    # wanted.
+    # `token`: checked while a separate process works: whether the answer is still needed; otherwise the process is
+    # ended.
     answer = kept(session, question)
     return _asked(_ask, [session], question, token, progress) if answer is None else answer
 
@@ -79,8 +74,6 @@ def kept(session: Session, question: Question) -> Answer | None:
 
 def comparison(first: Session, second: Session, question: Question, token: Token = WANTED) -> Answer:
     """What differs between two runs, see `alltrace.recipes.questions.diff.compare`; the question's name is ignored."""
-    # `second`: the other. `token`: as in `answer`. Raises `UsageError`: the thing, rank or step does not exist. Raises
-    # `AlltraceError`: a run cannot be read, or memory ran out. Raises `CancelledError`: the answer is no longer wanted.
     return _asked(_compare, [first, second], question, token)
 
 

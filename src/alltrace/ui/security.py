@@ -6,8 +6,6 @@ tab and sends it as a header. The Host header is checked, so that an attacker's 
 rebinding) is refused.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import hmac

@@ -1,7 +1,5 @@
 """Runs the server until it is stopped."""
 
-from __future__ import annotations
-
 import os
 import socket
 from collections.abc import Callable, Sequence
@@ -28,11 +26,10 @@ def serve(
     history: HistoryFile | None = None,
 ) -> None:
     """Serve one run or two until interrupted."""
-    # `paths`: the run directories. `names`: what the page calls each. `host`: the address to listen on. `port`: the
-    # port; 0 for any that is free. `browser`: whether to open the page in a browser. `jobs`: the most processes for
-    # data that is computed on first use. `tell`: called with the page's address once the page can be opened. `kernels`:
-    # reports of Nsight Compute, to show with the first run. `history`: a history of many runs, likewise. Raises
-    # `UsageError`: the address cannot be used. Raises `AlltraceError`: the libraries of the page are not installed.
+    # `names`: what the page calls each. `port`: the port; 0 for any that is free. `browser`: whether to open the page
+    # in a browser. `jobs`: the most processes for data that is computed on first use. `tell`: called with the page's
+    # address once the page can be opened. `kernels`: reports of Nsight Compute, to show with the first run. `history`:
+    # a history of many runs, likewise.
     try:
         import uvicorn
 
@@ -86,7 +83,6 @@ def redirect_page(address: str, folder: Path) -> Path:
 
 def listen(host: str, port: int) -> socket.socket:
     """A socket that listens there; port 0 is any that is free."""
-    # Raises `UsageError`: the address is not of this machine, or the port is taken.
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         # asyncio sends small answers at once only on sockets that say they are TCP

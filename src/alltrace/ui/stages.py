@@ -1,7 +1,5 @@
 """The stages in which a run is made ready for the page, and how far each of them is."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -64,7 +62,6 @@ class Stages:
             stage.state = "done"
 
     def told(self) -> list[dict[str, Any]]:
-        """A row for each stage."""
         # Returns `name`, `doing` (what is done in it), `state` (`waiting`, `doing`, `done` or `failed`), `done` of
         # `ranks` ranks, `rest_s` (how long those left take at the speed of those done; None if it is not known), and
         # `error`.

@@ -3,8 +3,6 @@
 Times are those at which this process sees a change, because the clocks of hosts differ.
 """
 
-from __future__ import annotations
-
 from array import array
 from pathlib import Path
 from time import monotonic
@@ -43,8 +41,6 @@ class Job:
         self._progress = (-1, 0.0)  # the steps that ended in all, and when that was seen to change
 
     def look(self) -> State:
-        """The state now."""
-        # Raises `OSError`: the folder or a file in it cannot be read.
         ranks: dict[int, RankSteps] = {}
         for path in sorted(self.folder.rglob(f"*{SUFFIX}")):
             facts = path.stat()

@@ -73,7 +73,6 @@ def _escaped(text: str) -> str:
 
 def push(state: State, url: str) -> None:
     """Send the samples to a collector of OTLP, by HTTP as JSON."""
-    # Raises `OSError`: it cannot be reached, or refuses them.
     now = str(time.time_ns())
     metrics = [
         {
@@ -102,7 +101,6 @@ def push(state: State, url: str) -> None:
 
 def post_json(url: str, body: object) -> None:
     """Send JSON to an address that the user gave."""
-    # Raises `OSError`: it cannot be reached, or refuses it.
     request = urllib.request.Request(check_url(url), json.dumps(body).encode(), {"Content-Type": "application/json"})  # noqa: S310
     with urllib.request.urlopen(request, timeout=_PATIENCE_S):  # noqa: S310  http and https alone, by `check_url`
         pass
@@ -110,7 +108,6 @@ def post_json(url: str, body: object) -> None:
 
 def check_url(url: str) -> str:
     """The address, if it is one of HTTP."""
-    # Raises `UsageError`: it is not.
     if not re.match(r"https?://[^\s/]+", url):
         raise UsageError(f"{url!r} is not an address; expected http://HOST:PORT or https://HOST")
     return url

@@ -64,7 +64,6 @@ class Rule(NamedTuple):
 
 def read_rules(path: Path) -> tuple[list[Rule], float]:
     """The rules of a file, and the shortest time between two captures, s."""
-    # Raises `InputError`: the file cannot be read, or says something else.
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

@@ -5,8 +5,6 @@ torchrun comes first and Slurm last: in a batch script that calls `mpirun` or `t
 comes before PMI and PMIx because it sets them too; JSM comes after Open MPI for the same reason, with equal values.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import NamedTuple
 

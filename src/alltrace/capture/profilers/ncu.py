@@ -1,7 +1,5 @@
 """The command of Nsight Compute: few kernels of one rank, never kernels of NCCL."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -41,7 +39,6 @@ class NcuOptions(NamedTuple):
 
 
 def ask_ncu(path: Path) -> Tool:
-    """What the ncu at `path` knows."""
     return ask(path, arguments=("--help",))
 
 
@@ -68,7 +65,6 @@ def check_filter(kernels: str | None, option: str = "--kernels") -> str:
 
 def filter_of(names: Iterable[str], most: int) -> str:
     """The filter that matches just these kernels, by ncu's names: no namespace, template or parameters."""
-    # `names`: kernels, the most wanted first.
     plain = dict.fromkeys(base_name(n) for n in names)
     safe = [re.sub(r"([\\^$.|?*+()\[\]{}])", r"\\\1", n) for n in plain if n and not _NEVER.search(n)][:most]
     if not safe:

@@ -1,7 +1,5 @@
 """The command of Nsight Systems, built from the switches that the installed version knows."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """An installed profiler: where it is, and which switches it supports, queried once and cached."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """`capture exec` as a POSIX shell script, for containers without Python."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Sequence

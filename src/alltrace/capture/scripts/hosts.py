@@ -1,7 +1,5 @@
 """Scripts that run on the nodes themselves, by Slurm, PBS, mpirun or torchrun: the commands that start the ranks."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from pathlib import PurePosixPath

@@ -1,7 +1,5 @@
 """Manifests of Kubernetes, and the values of charts that start nsys in pods."""
 
-from __future__ import annotations
-
 from functools import partial
 
 from alltrace.capture.scripts import parts

@@ -1,7 +1,5 @@
 """What scripts of several targets have in common: the wrapper's options, NCCL's log, the upload."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from alltrace.capture.nccl_log import STAMPS

@@ -1,7 +1,5 @@
 """The targets that a script is made for."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -18,17 +16,13 @@ class Target(NamedTuple):
     help: str
 
 
-def _dockerfile(job: Job, _target: str) -> str:
-    return fill("docker", job.sections())
-
-
 TARGETS: tuple[Target, ...] = (
     Target("slurm", hosts.slurm, "a batch script for Slurm"),
     Target("slurm-pyxis", hosts.slurm, "the same with a container of pyxis"),
     Target("pbs", hosts.pbs, "a batch script for PBS"),
     Target("mpi", hosts.mpi, "a script around mpirun or mpiexec"),
     Target("torchrun", hosts.torchrun, "a script around torchrun, started on every node"),
-    Target("docker", _dockerfile, "a Dockerfile that adds Nsight to an image"),
+    Target("docker", lambda job, _: fill("docker", job.sections()), "a Dockerfile that adds Nsight to an image"),
     Target("k8s-mpijob", manifests.mpijob, "an MPIJob of Kubeflow"),
     Target("k8s-pytorchjob", manifests.by_torchrun, "a PyTorchJob of Kubeflow"),
     Target("k8s-jobset", manifests.by_torchrun, "a JobSet of Kubernetes"),

@@ -1,7 +1,5 @@
 """What is run: NCCL tests, FSDP, Megatron-LM, NeMo or a command, as the words of a program."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The sub-verb `capture arm`: starts a rank that records nothing until it gets a command."""
 
-from __future__ import annotations
-
 import argparse
 
 from alltrace.capture.armed import parse_rule
@@ -10,7 +8,6 @@ from alltrace.trace.errors import UsageError
 from alltrace.trace.options import Option, count
 
 EXAMPLE = "srun alltrace capture arm -o reports --when 'step_time > 1.3 * median' -- python train.py"
-
 
 _OPTIONS = (
     Option(

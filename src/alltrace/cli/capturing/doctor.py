@@ -1,7 +1,5 @@
 """The sub-verb `capture doctor`: says what is in the way of profiling."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

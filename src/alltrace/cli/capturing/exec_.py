@@ -1,7 +1,5 @@
 """The sub-verb `capture exec`: profiles this rank if it is chosen."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

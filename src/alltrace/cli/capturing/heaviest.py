@@ -1,7 +1,5 @@
 """`--top N RUN`: the filter for ncu from the kernels that took longest in a run."""
 
-from __future__ import annotations
-
 import re
 
 from alltrace.trace.errors import UsageError
@@ -20,7 +18,6 @@ def checked_top(top: list[str] | None) -> tuple[int, str] | None:
 
 def heaviest(most: int, run: str) -> str:
     """The filter that matches the compute kernels with the largest totals over all ranks of a run."""
-    # `most`: How many kernels. `run`: A run directory, or reports. Raises `UsageError`: the run has no compute kernel.
     from alltrace.capture.profilers.ncu import filter_of
     from alltrace.cli.command import open_named
 

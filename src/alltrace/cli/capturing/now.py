@@ -1,7 +1,5 @@
 """The sub-verb `capture now`: has an armed job record a window of steps."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from pathlib import Path
@@ -12,7 +10,6 @@ from alltrace.trace.spans import RANKS_WORDS
 
 _LEAD_S = 3.0
 EXAMPLE = "alltrace capture now reports --steps 10"
-
 
 _OPTIONS = (
     Option("job", str, None, "the job, if several were armed with this folder", metavar="NAME"),

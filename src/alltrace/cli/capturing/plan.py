@@ -1,7 +1,5 @@
 """The sub-verb `capture plan`: what a first profile of a job costs, and what to type."""
 
-from __future__ import annotations
-
 import argparse
 import textwrap
 
@@ -11,7 +9,6 @@ from alltrace.trace.options import Option, count, seconds
 _COLUMNS = 80
 
 EXAMPLE = "alltrace capture plan --ranks 512 --seconds 30"
-
 
 _OPTIONS = (
     count("ranks", None, "how many ranks the job has", required=True),

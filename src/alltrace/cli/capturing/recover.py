@@ -1,7 +1,5 @@
 """The sub-verb `capture recover`: makes reports of raw captures."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

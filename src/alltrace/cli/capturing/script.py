@@ -1,7 +1,5 @@
 """The sub-verb `capture script`: writes a job script or manifest that profiles every rank."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from pathlib import Path

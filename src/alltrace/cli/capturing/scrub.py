@@ -1,7 +1,5 @@
 """The sub-verb `capture scrub`: copies of what is shared without what must not be."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The sub-verb `capture upload`: copies the reports of a job away."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from pathlib import Path

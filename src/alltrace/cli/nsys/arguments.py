@@ -1,7 +1,5 @@
 """Options as nsys reads them: `--name=value`, `--name value`, `-nVALUE`, starts of long names, lists with commas."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
@@ -39,8 +37,7 @@ class Parsed(NamedTuple):
 
 def parse(command: str, switches: Sequence[Switch], arguments: Sequence[str]) -> Parsed:
     """Read `arguments` as nsys does."""
-    # `command`: The command, such as `nsys stats`. `switches`: Its options. `arguments`: What follows it. Raises
-    # `RefusedError`: an option is unknown or ambiguous, or lacks its value or has one too many.
+    # `command`: The command, such as `nsys stats`. `switches`: Its options.
     parsed = Parsed({}, {}, {}, [])
     waiting = iter(enumerate(arguments))
     for place, word in waiting:

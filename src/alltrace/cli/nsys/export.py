@@ -56,8 +56,6 @@ SWITCHES = (
 
 def run(arguments: Sequence[str]) -> int:
     """Answer a command line; returns the exit code."""
-    # Raises `RefusedError`: the command line cannot be used, or what it names exists. Raises `InputError`: the input
-    # cannot be read.
     parsed = parse(COMMAND, SWITCHES, arguments)
     if "help" in parsed.truths:
         about = "Writes NVIDIA's tables. INPUT is an SQLite export, or a .nsys-rep if nsys is installed."

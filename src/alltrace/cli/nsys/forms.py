@@ -92,10 +92,7 @@ class Form(NamedTuple):
 
 
 def parse_form(text: str, time: str | None, default: str) -> Form:
-    """The form that `--format` names."""
     # `text`: `NAME[:ARGUMENT]...`; a point for the default. `time`: The unit that `--timeunit` names, or None.
-    # `default`: The form that `.` selects. Raises `RefusedError`: the form does not exist, or an argument has an
-    # invalid value.
     name, *arguments = text.split(":")
     name = default if name == "." else name
     if name not in ENDINGS:

@@ -45,8 +45,6 @@ class _Parser(argparse.ArgumentParser):
 
 def run(arguments: Sequence[str]) -> int:
     """Answer a command line; returns the exit code."""
-    # Raises `RefusedError`: the recipe does not exist, or alltrace has no equivalent. Raises `UsageError`: an option
-    # cannot be used; nsys ends with 2 then, as alltrace does. Raises `InputError`: a report cannot be read.
     words = list(arguments)
     quiet = bool(words) and words[0] in ("-q", "--quiet")
     words = words[1:] if quiet else words

@@ -45,8 +45,7 @@ def ask_report(
     ranks: Sequence[int] | None = None,
 ) -> Answer:
     """The answer of a report or rule, as a stream if it has many rows."""
-    # `recipe`: The report or rule. `options`: Its options that do not have their defaults. `ranks`: The ranks to ask;
-    # None for all. Raises `Skipped`: no rank of the run has what it needs.
+    # `options`: Its options that do not have their defaults. `ranks`: The ranks to ask; None for all.
     from alltrace.recipes.execution.ask import answer_of, checked
     from alltrace.recipes.execution.availability import able_ranks, notes_on_missing
 

@@ -46,7 +46,6 @@ def file_of(place: str, source: Path, spec: str, form: Form) -> Path:
 
 def pipe(command: str, pieces: Iterable[str]) -> None:
     """Run a command, split at blanks and without a shell, with the text as its input."""
-    # Raises `InputError`: it cannot be run.
     words = command.split()
     sys.stdout.flush()
     try:
@@ -90,13 +89,10 @@ class Asker(Protocol):
 
     def reference(self, name: str) -> str:
         """What one of them answers, its arguments and its columns, as text."""
-        # Raises `UsageError`: the name does not exist.
         ...
 
     def ask(self, run: OpenRun, spec: str, filters: Mapping[str, OptionValue]) -> AbstractContextManager[Shown]:
         """The table of a report or rule with its arguments."""
-        # Raises `Skipped`: the report file does not have what it needs. Raises `UsageError`: the name or argument does
-        # not exist.
         ...
 
 
@@ -139,7 +135,6 @@ def switches(asker: Asker) -> tuple[Switch, ...]:
 
 def run(asker: Asker, arguments: Sequence[str]) -> int:
     """Answer a command line; returns the exit code."""
-    # Raises `RefusedError`: the command line cannot be used. Raises `InputError`: the report file cannot be read.
     options = switches(asker)
     command = asker.command
     parsed = parse(command, options, arguments)
@@ -176,7 +171,6 @@ def run(asker: Asker, arguments: Sequence[str]) -> int:
 
 
 def _help(names: Mapping[str, str], reference: Callable[[str], str], wanted: str) -> str:
-    """The list of the names, or the reference of the one that is wanted, or of all of them."""
     if wanted.upper() == _ALL:
         return "\n".join(map(reference, names))
     return reference(wanted) if wanted else "".join(f"  {name} -- {about}\n" for name, about in names.items())

@@ -1,7 +1,5 @@
 """The verb `capture` with its sub-verbs: profiles every rank of a job, and manages the result."""
 
-from __future__ import annotations
-
 import argparse
 
 from alltrace.cli.command import listed, run_verb

@@ -1,7 +1,5 @@
 """The verb `check`: judges a run by a budget of limits; exits with 1 if one is breached or cannot be judged."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Sequence

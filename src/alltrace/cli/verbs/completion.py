@@ -1,7 +1,5 @@
 """`alltrace completion`: a script by which a shell completes verbs, recipes, options and their values."""
 
-from __future__ import annotations
-
 import argparse
 from typing import Any
 

@@ -84,7 +84,6 @@ HANG_CASES: dict[str, HangCase] = {
     "dead-rank": HangCase("killed", (7,), "One rank is killed, and leaves no dump; the launcher's log says so."),
 }
 
-
 _HIDDEN = {
     "info": {"reports", "start_ns", "end_ns", "process", "local_rank"},
     "breakdown": {"gpu", "span_ns", "compute_ns", "exposed_communication_ns", "exposed_copy_ns", "idle_ns"},

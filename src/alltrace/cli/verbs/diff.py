@@ -1,7 +1,5 @@
 """The verb `diff`: compares two runs by what is in them: counts, totals, quartiles, and whether it is chance."""
 
-from __future__ import annotations
-
 import argparse
 
 from alltrace.cli.command import add_answer_options, add_import_options, add_rank_option, add_step_options, open_other

@@ -1,7 +1,5 @@
 """The verb `explain`: says what a kind of finding, a recipe, a table or a column means."""
 
-from __future__ import annotations
-
 import argparse
 
 from alltrace.cli.command import add_answer_options

@@ -54,7 +54,6 @@ def check(args: argparse.Namespace) -> None:
 
 def time_ns(text: str) -> int:
     """A time as ns since 1970: ISO 8601, in the time of this machine without an offset; or seconds."""
-    # Raises `UsageError`: it is neither.
     try:
         return int(float(text) * 1e9)
     except (ValueError, OverflowError):

@@ -1,7 +1,5 @@
 """The verb `history`: what many runs have to say together, kept in a DuckDB file."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 

@@ -1,7 +1,5 @@
 """The verb `mcp`: a Model Context Protocol server, for programs that ask questions about runs."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from contextlib import nullcontext

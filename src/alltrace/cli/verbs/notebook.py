@@ -1,7 +1,5 @@
 """The verb `notebook`: writes a Jupyter notebook that opens the run and plots the answers of its recipes."""
 
-from __future__ import annotations
-
 import argparse
 import os
 

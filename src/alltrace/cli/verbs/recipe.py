@@ -1,7 +1,5 @@
 """The verb `recipe`: runs any recipe by its name."""
 
-from __future__ import annotations
-
 import argparse
 
 from alltrace.cli.command import listed

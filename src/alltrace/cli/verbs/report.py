@@ -1,7 +1,5 @@
 """The verb `report`: a run's main answers as one file: a page with charts and no network, or Markdown."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 

@@ -1,7 +1,5 @@
 """The verb `skill`: instructions for programs that use alltrace on a user's behalf, to print or to install."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The verb `sql`: answers one read-only query over the canonical tables of all ranks."""
 
-from __future__ import annotations
-
 import argparse
 
 from alltrace.cli.command import add_answer_options, add_run_argument, open_from

@@ -1,7 +1,5 @@
 """The verb `stats`: prints the report of `nsys stats` with that name."""
 
-from __future__ import annotations
-
 import argparse
 
 from alltrace.cli.command import listed

@@ -1,7 +1,5 @@
 """The verb `synth`: writes a simulated run: a report for every rank, and the truth about it."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from typing import Any

@@ -1,7 +1,5 @@
 """The verb `ui`: shows one run, or two side by side, in a browser."""
 
-from __future__ import annotations
-
 import argparse
 import socket
 import sys

@@ -1,7 +1,5 @@
 """The verb `verify`: reads all of a run directory and names the files that are not as they were written."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

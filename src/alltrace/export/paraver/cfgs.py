@@ -106,7 +106,7 @@ _VIEWS = (
     View("analysis", "launch_latency", "From each call to the start of what it launched.", function="Last Send Dur.",
         units="ns", tags=_LAUNCHES),
     View("analysis", "kernel_duration",
-        "Length of each kernel, 0 where none runs; where a stream's kernels overlap, from one begin or end to the "
+        "Length of each kernel, 0 where none runs; where kernels of a stream overlap, from one begin or end to the "
         "next.",
         ("CUDA kernel",), units="ns", operation="product", parts=(_BURSTS, _IN_KERNEL)),
     View("analysis", "copy_sizes", "Bytes of each copy.", ("CUDA memory transfer size (bytes)",), units="bytes"),
@@ -169,8 +169,7 @@ def write_cfgs(
 
 def cfg_text(view: View, types: dict[str, int], profile: Profile) -> str:
     """The text of a .cfg file with one timeline, and its component timelines."""
-    # `types`: our labels of its event types, with their numbers; Paraver goes by the labels. `profile`: the source of
-    # the trace's labels.
+    # `types`: our labels of its event types, with their numbers; Paraver goes by the labels.
     windows = [*view.parts, view]
     lines = [
         "#ParaverCFG", "ConfigFile.Version: 3.4", f"ConfigFile.NumWindows: {len(windows)}",

@@ -1,7 +1,5 @@
 """Whether a Paraver trace is well formed: its header, records, order, labels and rows."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, field
 from pathlib import Path

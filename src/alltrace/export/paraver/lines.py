@@ -6,8 +6,6 @@ same key; the second number is one of them, or two of 32 bits. A shape defines t
 of events and states are in its text, so most lines are one row of 16 bytes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
@@ -52,7 +50,6 @@ class Lines:
 
     @property
     def shapes(self) -> list[tuple[int, Form]]:
-        """All shapes, by number."""
         return list(self._shapes)
 
     def take(self, objects: Int64, shapes: Iterable[tuple[int, Form]]) -> None:
@@ -61,12 +58,10 @@ class Lines:
         self._known_as += [self.shape(variant, *form) for variant, form in shapes]
 
     def shape(self, variant: int, *form: str | int) -> int:
-        """The number of a shape."""
-        # `variant`: `STATE_LINE`, `EVENT_LINE` or `COMMUNICATION_LINE`. `form`: the part after the object and the time:
-        # text, or a kind of number. `VALUE` is the value of the line's row, `LATER` the sum of the time and that value,
-        # `OBJECT` the object that it names. `NEXT` is the number of the next row that the line goes on with; `LOW` and
-        # `HIGH` are the sum of the time and 32 bits of that number, and `LAST_HIGH`, which is `HIGH`, has the row after
-        # it be the next. `AGAIN` is the line's beginning.
+        # `form`: the part after the object and the time: text, or a kind of number. `VALUE` is the value of the line's
+        # row, `LATER` the sum of the time and that value, `OBJECT` the object that it names. `NEXT` is the number of
+        # the next row that the line goes on with; `LOW` and `HIGH` are the sum of the time and 32 bits of that number,
+        # and `LAST_HIGH`, which is `HIGH`, has the row after it be the next. `AGAIN` is the line's beginning.
         number = self._shapes.get((variant, form))
         if number is not None:
             return number

@@ -1,7 +1,5 @@
 """The .pcf file, as written: values for labels, and its text."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 from alltrace.readers.paraver import labels as ev

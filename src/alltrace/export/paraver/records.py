@@ -4,8 +4,6 @@ At equal times ends come first, then intervals without length (begin and end tog
 communications: a thread with an interval that begins where the last one ends would otherwise be left without it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -144,7 +142,6 @@ class RecordWriter:
                 self.types.update(forms[form])
 
     def states(self, objects: Int64, starts: Int64, ends: Int64, kinds: Int64, states: Sequence[int]) -> None:
-        """Add n states."""
         # `ends`: int64 array of n ends, none before its start. `kinds`: Int64 array of n: which of `states` each has.
         lengths = ends - starts
         small = _small(lengths)

@@ -1,7 +1,5 @@
 """What names occur in the selection, before anything is written: the values and labels of the trace."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from pathlib import Path

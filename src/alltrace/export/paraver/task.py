@@ -1,7 +1,5 @@
 """One rank as a task of a Paraver trace: its events, states and communications."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -106,9 +104,7 @@ _LARGEST = 9e15
 _DOMAIN_BITS = 32
 
 
-# `objects`: the objects of the tracks, by number. `survey`: the values of names. `profile`: the numbers of types.
-# `writer`: where the records go. `folder`: where to sort what does not fit in memory. `details`: also the geometry and
-# correlation of launches. `demangled`: whether kernels have their full name.
+# `folder`: where to sort what does not fit in memory. `demangled`: whether kernels have their full name.
 class Task:
     """Writes the records of one rank."""
 

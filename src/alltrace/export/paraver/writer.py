@@ -1,12 +1,10 @@
 """Writes a run as a Paraver trace: .prv (or .prv.gz), .pcf and .row, and configurations next to it."""
 
-from __future__ import annotations
-
 import os
 import platform
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -16,7 +14,6 @@ import numpy as np
 from alltrace.export.atomic_output import Draft
 from alltrace.export.columns import UNKNOWN, numbers
 from alltrace.export.paraver.lines import Form
-from alltrace.export.paraver.pairing import Ends, joined, pair
 from alltrace.export.paraver.pcf import pcf_text
 from alltrace.export.paraver.records import RecordWriter
 from alltrace.export.paraver.survey import Survey
@@ -32,6 +29,44 @@ from alltrace.run.manifest import RankRecord
 from alltrace.run.sorted_runs import KeptRuns
 from alltrace.trace.arrays import Int64
 from alltrace.trace.errors import UsageError, printable
+
+
+# Messages: over all ranks, the k-th send of a pair and tag is met by the k-th receive.
+class Ends(NamedTuple):
+    """n sends, or n receives."""
+
+    # int64 array (4, n): what a send and its receive have in common: source, destination, communicator, and MPI's tag
+    keys: Int64
+    objects: Int64  # n objects
+    starts: Int64
+    ends: Int64
+    sizes: Int64  # n sizes, bytes
+
+
+def joined(parts: Iterable[Ends]) -> Ends:
+    none = Ends(np.empty((4, 0), np.int64), *[np.empty(0, np.int64)] * 4)
+    return Ends(*(np.concatenate(columns, axis=-1) for columns in zip(none, *parts, strict=True)))
+
+
+def pair(sends: Ends, receives: Ends) -> tuple[Int64, Int64]:
+    both = np.concatenate((sends.keys, receives.keys), axis=1)
+    if not both.shape[1]:
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    codes = np.unique(both, axis=1, return_inverse=True)[1].reshape(-1)
+    count = len(sends.starts)
+    one = codes[:count] << 32 | _turns(codes[:count], sends.starts)
+    other = codes[count:] << 32 | _turns(codes[count:], receives.starts)
+    _, at, to = np.intersect1d(one, other, assume_unique=True, return_indices=True)
+    return at, to
+
+
+def _turns(codes: Int64, times: Int64) -> Int64:
+    """The index of each row among those with its code, in the order of time."""
+    order = np.lexsort((times, codes))
+    turns = np.empty(len(codes), np.int64)
+    turns[order] = np.arange(len(codes)) - np.searchsorted(codes[order], codes[order])
+    return turns
+
 
 MOST_OBJECTS = 65_535
 """Paraver numbers its objects with 16 bits."""
@@ -66,9 +101,7 @@ def export_paraver(
     # numbering of event types: `extrae` or `nsys2prv`. `fold_streams`: one thread for all streams of a device.
     # `details`: also the geometry and the correlation of each launch. `demangled`: name kernels with their template
     # arguments and parameters. `base_pcf`: a .pcf with values of names to keep, so that traces can be compared. `cfgs`:
-    # write configurations next to the trace. Raises `UsageError`: the name does not end so, there are no ranks, or more
-    # threads than Paraver can number. Raises `InputError`: the run is damaged, or a file cannot be written; nothing is
-    # left then.
+    # write configurations next to the trace.
     stem = path.name.removesuffix(".gz").removesuffix(".prv")
     if not path.name.endswith((".prv", ".prv.gz")) or not stem:
         raise UsageError(f"-o is {path}; expected a name that ends in .prv or .prv.gz")

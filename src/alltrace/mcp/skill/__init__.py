@@ -1,7 +1,5 @@
 """The skill: what a program must know to ask alltrace and to read its answers."""
 
-from __future__ import annotations
-
 import re
 from functools import cache
 from importlib.resources import files

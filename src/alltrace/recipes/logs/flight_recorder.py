@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from alltrace.recipes.analysis.recorded_steps import CapturedSteps, RecordedSteps, recorded_steps, slowdown_by_recorder
 from alltrace.recipes.base import Answer, Chart
+from alltrace.recipes.logs import whole_characters
 from alltrace.trace import columns as col
 from alltrace.trace.errors import path_text
 from alltrace.trace.number_text import number_ranges
@@ -106,11 +107,7 @@ def answer(recordings: Sequence[Any], view: str, captured: Mapping[int, Captured
         notes.append(
             "every operation that all ranks still have in their records was issued by all of them, alike, and completed"
         )
-    for row in rows:  # JSON can write half of a character, which is not text
-        row.update(
-            {k: v.encode("utf-8", "replace").decode() for k, v in row.items() if isinstance(v, str) and not v.isascii()}
-        )
-    return Answer.of(rows, COLUMNS[view], tuple(notes), chart=CHARTS.get(view))
+    return Answer.of(whole_characters(rows), COLUMNS[view], tuple(notes), chart=CHARTS.get(view))
 
 
 def _steps(

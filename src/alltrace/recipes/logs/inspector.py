@@ -7,13 +7,14 @@ microsecond, which is what the files state.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from statistics import median
 from typing import Any, NamedTuple
 
 from alltrace.align.nccl_names import SYNCHRONISING
 from alltrace.recipes.analysis.expected_times import expected_ns
 from alltrace.recipes.base import Answer, Chart
+from alltrace.recipes.logs import whole_characters
 from alltrace.recipes.questions.collectives import ZERO_SKEW_SHARE, bus_share, total_bytes
 from alltrace.trace import columns as col
 from alltrace.trace.errors import path_text
@@ -147,12 +148,7 @@ def answer(files: Sequence[Any], view: str, tests: Any = None) -> Answer:
     else:
         rows = [row for name, group in sorted(groups.items()) for row in _operations(name, group)]
     columns = COLUMNS[view]
-    return Answer.of([_plain(r) for r in rows], columns, tuple(notes), chart=CHARTS.get(view))
-
-
-def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
-    """JSON can write half of a character, which is not text."""
-    return {k: v.encode("utf-8", "replace").decode() if isinstance(v, str) else v for k, v in row.items()}
+    return Answer.of(whole_characters(rows), columns, tuple(notes), chart=CHARTS.get(view))
 
 
 def _file_notes(files: Sequence[Any]) -> list[str]:

@@ -95,26 +95,17 @@ COLUMNS: dict[str, col.Columns] = {
         col.flag("outlier", "Whether median_ratio is below 90 % in two runs or more"),
     ),
 }
-CHARTS = {
-    "sizes": Chart(
-        "lines",
-        "size_bytes",
-        ("busbw_gb_per_s",),
-        "run",
-        title="Bus bandwidth by message size",
-        log_x=True,
-        where=("place", "out"),
-    ),
-    "compare": Chart(
-        "lines",
-        "size_bytes",
-        ("busbw_gb_per_s",),
-        "run",
-        title="Bus bandwidth by message size",
-        log_x=True,
-        where=("place", "out"),
-    ),
-}
+_BY_SIZE = Chart(
+    "lines",
+    "size_bytes",
+    ("busbw_gb_per_s",),
+    "run",
+    None,
+    "Bus bandwidth by message size",
+    True,
+    where=("place", "out"),
+)
+CHARTS = dict.fromkeys(("sizes", "compare"), _BY_SIZE)
 
 
 def factor(program: str | None, ranks: int) -> float | None:

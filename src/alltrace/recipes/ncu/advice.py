@@ -222,5 +222,4 @@ _RULES: tuple[Callable[[Launch], Finding | None], ...] = (
     _bound, _occupancy_limit, _occupancy_achieved, _small_grid, _tail_effect, _uncoalesced, _low_issue,
 )  # fmt: skip
 
-
 VIEW = View(COLUMNS, answer, CHART)

@@ -25,17 +25,11 @@ from alltrace.trace.intervals import bin_coverage_ns, by_track, exclusive, merge
 
 _CLASSES = ("compute_ns", "exposed_communication_ns", "exposed_copy_ns", "communication_ns")
 _TIMES = ("compute_ns", "exposed_communication_ns", "exposed_copy_ns", "idle_ns", "communication_ns")
-_DRAWN = (
-    "compute_percent",
-    "busy_percent",
-    "communication_percent",
-    "exposed_percent",
-    "idle_percent",
-    "waiting_percent",
+_DRAWN = tuple(
+    "compute_percent busy_percent communication_percent exposed_percent idle_percent waiting_percent".split()
 )
 _SHARES = ("busy_percent", "compute_percent", "communication_percent", "exposed_percent", "idle_percent")
 _INT64 = (-(1 << 63), (1 << 63) - 1)
-
 
 COLUMNS: col.Columns = (
     col.RANK,

@@ -7,8 +7,6 @@ a separate class after communication. The span is from the first start to the la
 devices' work with `--span run`. Time with possibly lost records is in no class, and not in the span.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -37,7 +35,6 @@ _NO_ROLES = (
     "--role NAME` or ALLTRACE_ROLE "
     "in the environment"
 )
-
 
 COLUMNS: col.Columns = (
     col.RANK,
@@ -96,8 +93,7 @@ def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
         table = col.table_of(_by_role(rows, run), columns)
         has_roles = any(run.manifest.role_of(r) for r in run.ranks)
         return Answer(table, columns, (*class_notes(rows), *(() if has_roles or not rows else (_NO_ROLES,))))
-    table = col.table_of(rows, COLUMNS)
-    return Answer(table, COLUMNS, (*_sessions(rows, run), *_left_out(rows), *class_notes(rows)))
+    return Answer.of(rows, COLUMNS, (*_sessions(rows, run), *_left_out(rows), *class_notes(rows)))
 
 
 def _sessions(rows: Sequence[Mapping[str, Any]], run: RunFacts) -> list[str]:

@@ -168,7 +168,6 @@ def _column(text: str, place: str) -> tuple[str, str, str | None]:
 
 
 def _columns(recipe: str) -> list[str]:
-    """The columns of a recipe with its defaults."""
     return next(columns for _, columns in _answers(recipe))
 
 

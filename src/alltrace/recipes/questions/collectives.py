@@ -100,7 +100,6 @@ _OF_SEVERAL = ("last_arrival_ns", "last_rank", "skew_ns", "wait_ns", "certain")
 """Columns of an instance that are not known of one rank alone."""
 ZERO_SKEW_SHARE = 0.1  # ranks come together if the skew is at most this share of the transfer
 
-
 READS: Reads = {"collectives": ("start", "end")}
 
 CHART = Chart(
@@ -414,14 +413,5 @@ QUESTION = Question(
     clock="aligned",
     prepare=_prepared,
     of_devices=of_trace,
-    important=(
-        "op",
-        "bytes",
-        "busbw_gb_per_s",
-        "communicator",
-        "skew_median_ns",
-        "transfer_median_ns",
-        "wait_ns",
-        "instances",
-    ),
+    important=tuple("op bytes busbw_gb_per_s communicator skew_median_ns transfer_median_ns wait_ns instances".split()),
 )

@@ -31,7 +31,6 @@ _CLASS = col.text(
     "gap (launch latency and pauses of the device); idle (nothing explains it)",
 )
 
-
 COLUMNS: col.Columns = (
     _RANK,
     col.device(),

@@ -62,16 +62,7 @@ COLUMNS = (
     col.real("longer_share", "probability that a duration of run B is longer than one of run A; ties count half"),
     col.real("p_value", "of the two-sided Mann-Whitney rank test, corrected for ties and for the number of rows"),
 )
-IMPORTANT = (
-    "what",
-    "name",
-    "total_change_ns",
-    "verdict",
-    "total_change_percent",
-    "p_value",
-    "median_a_ns",
-    "median_b_ns",
-)
+IMPORTANT = tuple("what name total_change_ns verdict total_change_percent p_value median_a_ns median_b_ns".split())
 TREE_IMPORTANT = ("tree", "time_a_ns", "time_b_ns", "count_a", "count_b", "change_ns", "what")
 CHART = Chart(
     "scatter",

@@ -51,7 +51,6 @@ _IDENTITY = (
     col.whole("group_size", "for a collective: ranks of its communicator; else null"),
 )
 
-
 COLUMNS: col.Columns = (
     *_IDENTITY,
     col.whole("count", "count over all ranks"),

@@ -44,12 +44,8 @@ from alltrace.trace.intervals import Merged, difference, merge, overlap_ns, unio
 from alltrace.trace.kernel_rules import NOT_COMPUTE
 from alltrace.trace.name_stems import stems
 
-_FACTORS = (
-    "parallel_efficiency",
-    "load_balance",
-    "communication_efficiency",
-    "orchestration_efficiency",
-    "offload_efficiency",
+_FACTORS = tuple(
+    "parallel_efficiency load_balance communication_efficiency orchestration_efficiency offload_efficiency".split()
 )
 _USEFUL, _MOVING, _MPI, _RUNTIME, _RANGE, _EXECUTED = range(6)
 _STANDS_OUT = 0.01
@@ -70,7 +66,6 @@ _CONVENTIONS = {
     ),
     "extrae": "useful: all kernels, including communication; communication: copies without fills; maxima over devices",
 }
-
 
 COLUMNS: col.Columns = (
     col.text("side", "device or host"),
@@ -527,14 +522,5 @@ QUESTION = Question(
     prepare=_prepared,
     worth_processes=sys.maxsize,
     host_samples=True,
-    important=(
-        "side",
-        "parallel_efficiency",
-        "load_balance",
-        "step",
-        "range",
-        "rank",
-        "culprit",
-        "communication_efficiency",
-    ),
+    important=tuple("side parallel_efficiency load_balance step range rank culprit communication_efficiency".split()),
 )

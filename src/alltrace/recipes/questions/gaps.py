@@ -19,7 +19,6 @@ from alltrace.trace.intervals import gaps, merge, overlap_ns
 
 _SOURCES = {"kernels": "name", "copies": "kind", "graphs": None}
 
-
 COLUMNS: col.Columns = (
     col.RANK,
     GPU,

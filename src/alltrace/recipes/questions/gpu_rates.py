@@ -33,7 +33,6 @@ _RATES = {
 _DRAM = ("dram read", "dram write")
 _MINE, _TAKEN = "devices of ranks", "devices in use"
 
-
 COLUMNS: col.Columns = (
     col.rank("rank", "rank that works on the GPU"),
     GPU,

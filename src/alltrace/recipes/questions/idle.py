@@ -27,7 +27,6 @@ _CAUSES = ("host_sync_ns", "host_ns", "launch_ns", "kernel_wait_ns", "dependency
 _SYNC = r"^(?:cuda|cu|hip)\w*Synchronize"
 _STREAM = col.whole("stream", "CUDA stream")
 
-
 COLUMNS: col.Columns = (
     col.RANK,
     GPU,

@@ -15,8 +15,6 @@ capture, in a few `places`, `spread` all over it, or `everywhere`), `start_ns` a
 of them were launched, aligned), and `unrecorded_ns` (how long work without a record may have run, which is not judged).
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any

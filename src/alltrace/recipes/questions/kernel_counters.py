@@ -26,7 +26,6 @@ _COUNTERS = ("time", "thread", "number", "name", "metric", "value")
 _KEYS = ("name", "metric")
 _NO_CALL = "no operator is known: there are not as many launches as measured kernels, or several devices"
 
-
 COLUMNS: col.Columns = (
     col.text("name", "kernel or operator; null for kernels without an operator"),
     col.text("metric", "metric, with the name in CUPTI"),
@@ -79,8 +78,7 @@ def _merge(parts: Sequence[Part], _run: RunFacts, options: Options) -> Answer:
         notes.append(_NO_CALL)
     if len(shown) < len(rows):
         notes.append(f"{len(shown)} of {len(rows)} rows are shown (--top)")
-    table = col.table_of(shown, COLUMNS)
-    return Answer(table, COLUMNS, tuple(notes))
+    return Answer.of(shown, COLUMNS, tuple(notes))
 
 
 def _operators(rank: Rank, table: pa.Table) -> Any:

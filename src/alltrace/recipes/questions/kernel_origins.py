@@ -24,7 +24,6 @@ from alltrace.trace.distinct import distinct_rows
 _KEYS = ("name", "operator", "module", "source")
 _REPLAYS = ("replayed_ns", "joined_ns")
 
-
 COLUMNS: col.Columns = (
     col.text("name", "kernel, without template arguments and parameters"),
     col.text("operator", "the operator that launched it; null if there is none or the call is unknown"),

@@ -27,7 +27,6 @@ _SUMS = ("count", "gpu_total_ns", "cpu_total_ns")
 _KEYS = ("operator", "code", "length")
 _NUMBERS = [*_KEYS, *_SUMS]
 
-
 COLUMNS: col.Columns = (
     col.text("operator", "the operator or range"),
     col.text("kernels", f"its kernels, the first {_SHOWN} of a longer sequence"),

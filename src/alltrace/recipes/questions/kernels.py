@@ -4,8 +4,6 @@ Median and quartiles are of all durations together (linear interpolation, Hyndma
 ranks' medians; `--by-rank` shows each rank separately.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from alltrace.recipes.analysis.statistics_sql import distribution_statement, merged_statement, statistics_statement
@@ -20,7 +18,6 @@ _SELECTED = {
     "time_percent": "total / coalesce(nullif(sum(total) OVER (), 0), 1) * 100 AS time_percent",
     **{f"{name}_ns": f"{name} AS {name}_ns" for name in ("mean", "q1", "median", "q3", "min", "max", "stddev")},
 }
-
 
 COLUMNS: col.Columns = (
     col.text("name", "kernel"),

@@ -13,7 +13,6 @@ _NAMES = ("name", "short_name")
 _SIZES = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 _KEYS = ", ".join((*_NAMES, *_SIZES))
 
-
 COLUMNS: col.Columns = (
     col.text("name", "kernel"),
     col.text("short_name", "name without template arguments and parameters"),

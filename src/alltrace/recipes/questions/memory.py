@@ -71,8 +71,7 @@ def _merge(parts: Sequence[Part], run: RunFacts, _options: Options) -> Answer:
     for row in rows:
         reserved = row["reserved_at_peak_bytes"]
         row["unused_percent"] = 100 * max(reserved - row["peak_bytes"], 0) / reserved if reserved else None
-    table = col.table_of(rows, COLUMNS)
-    return Answer(table, COLUMNS, tuple(pool_notes([(r["rank"], r) for r in rows])))
+    return Answer.of(rows, COLUMNS, tuple(pool_notes([(r["rank"], r) for r in rows])))
 
 
 def _known(value: int) -> int | None:

@@ -22,7 +22,6 @@ from alltrace.trace.arrays import Int64, integers
 _BY = ("operator", "module", "range", "stack", "step")
 _BEFORE = "before the capture"
 
-
 COLUMNS: col.Columns = (
     col.text("name", f"operator, path of modules, range, stack or step; null for none, `{_BEFORE}` for older blocks"),
     MEMORY,
@@ -98,8 +97,7 @@ def _merge(parts: Sequence[Part], _run: RunFacts, options: Options) -> Answer:
     notes = [*pool_notes(by_rank)]
     if options["top"] and len(rows) > options["top"]:
         notes.append(f"{options['top']} of {len(rows)} rows are shown (--top)")
-    table = col.table_of(rows[: options["top"] or None], COLUMNS)
-    return Answer(table, COLUMNS, tuple(notes))
+    return Answer.of(rows[: options["top"] or None], COLUMNS, tuple(notes))
 
 
 def _owners(rank: Rank, by: str) -> tuple[Callable[[Pool], Int64], list[str | None]]:

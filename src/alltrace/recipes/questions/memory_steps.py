@@ -31,7 +31,6 @@ from alltrace.trace import columns as col
 
 _LEAST_STEPS = 3
 
-
 COLUMNS: col.Columns = (
     col.RANK,
     GPU,
@@ -66,8 +65,7 @@ def _merge(parts: Sequence[Part], run: RunFacts, _options: Options) -> Answer:
     notes = [*pool_notes([(r["rank"], r) for r in rows]), *_growing(rows)]
     if parts and not rows:
         notes.append("no steps were found in the run")
-    table = col.table_of(rows, COLUMNS)
-    return Answer(table, COLUMNS, tuple(notes))
+    return Answer.of(rows, COLUMNS, tuple(notes))
 
 
 def _rows(pool: Pool, steps: RankSteps, nodes: Nodes) -> Iterator[dict[str, Any]]:

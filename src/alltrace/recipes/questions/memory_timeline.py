@@ -37,8 +37,7 @@ def _map(rank: Rank, options: Options) -> Any:
 
 def _merge(parts: Sequence[Part], run: RunFacts, _options: Options) -> Answer:
     rows = with_labels(device_rows(parts, run))
-    table = col.table_of(rows, COLUMNS)
-    return Answer(table, COLUMNS, tuple(pool_notes([(r["rank"], r) for r in rows])))
+    return Answer.of(rows, COLUMNS, tuple(pool_notes([(r["rank"], r) for r in rows])))
 
 
 def _bins(pool: Pool, edges: Any) -> Iterator[dict[str, Any]]:

@@ -29,7 +29,6 @@ from alltrace.trace.intervals import Merged, by_track, merge
 
 _WORK = ("start", "end", "process", "device", "correlation")
 
-
 COLUMNS: col.Columns = (
     col.RANK,
     GPU,

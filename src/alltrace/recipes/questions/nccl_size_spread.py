@@ -26,7 +26,6 @@ _KEYS = ("op", "group_size", "datatype", "bytes")
 _FIVE = ("min_ns", "q1_ns", "median_ns", "q3_ns", "max_ns")
 _BY = {"rank": col.whole("rank", "rank"), "step": col.whole("step", "step; null outside of steps")}
 
-
 COLUMNS: col.Columns = (
     col.text("what", "operation, ranks and size in short"),
     col.text("op", "operation"),

@@ -5,8 +5,6 @@ leaves multiprocessors empty, and the last of few waves is partly empty. The occ
 `warps in flight` of `gpu-rates`. Thread block clusters, which can lower it further, are not taken into account.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,15 +17,7 @@ from alltrace.trace.number_text import counted
 _WARP = 32
 _REGISTER_UNIT = 256
 _WARPS_AT_ONCE = 4
-_LAUNCH = (
-    "block_x",
-    "block_y",
-    "block_z",
-    "registers",
-    "static_shared_memory",
-    "dynamic_shared_memory",
-    "shared_memory",
-)
+_LAUNCH = tuple("block_x block_y block_z registers static_shared_memory dynamic_shared_memory shared_memory".split())
 _GRID = ("grid_x", "grid_y", "grid_z")
 DEVICE_LIMITS = (
     "sm_count", "compute_major", "compute_minor", "max_warps_per_sm", "max_blocks_per_sm", "max_registers_per_sm",

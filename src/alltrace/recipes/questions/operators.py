@@ -33,7 +33,6 @@ _WHAT = {
     "stack": "operators with stacks (a trace of the PyTorch profiler has them when it was taken with with_stack)",
 }
 
-
 COLUMNS: col.Columns = (
     col.text("name", "operator, path of modules, range, or stack, the outermost first"),
     col.text("shapes", "shapes of the inputs; null unless grouped by shape, or if they were not recorded"),
@@ -94,8 +93,11 @@ def _merge(parts: Sequence[Part], _run: RunFacts, options: Options) -> Answer:
             }
         )
     rows.sort(key=lambda r: (-r["gpu_total_ns"], -r["cpu_total_ns"], r["name"] or "", r["shapes"] or ""))
-    table = col.table_of(rows[: options["top"] or None], COLUMNS)
-    return Answer(table, COLUMNS, (*_notes(options, rows, total, inside, crossed), *notes_on_replays(replayed, joined)))
+    return Answer.of(
+        rows[: options["top"] or None],
+        COLUMNS,
+        (*_notes(options, rows, total, inside, crossed), *notes_on_replays(replayed, joined)),
+    )
 
 
 def _wide(table: Any) -> Any:

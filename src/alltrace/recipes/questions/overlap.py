@@ -16,16 +16,9 @@ from alltrace.run.rank import Rank
 from alltrace.trace import columns as col
 from alltrace.trace.intervals import intersection, union
 
-_TIMES = (
-    "compute_ns",
-    "communication_ns",
-    "overlapped_ns",
-    "exposed_ns",
-    "copy_ns",
-    "copy_overlapped_ns",
-    "copy_exposed_ns",
+_TIMES = tuple(
+    "compute_ns communication_ns overlapped_ns exposed_ns copy_ns copy_overlapped_ns copy_exposed_ns".split()
 )
-
 
 COLUMNS: col.Columns = (
     col.RANK,

@@ -44,7 +44,6 @@ _KERNELS = (
     "start", "end", "device", "name", "kind", "grid_x", "grid_y", "grid_z", "occupancy_percent",
 )  # fmt: skip
 
-
 COLUMNS: col.Columns = (
     col.RANK,
     col.whole("step", "number of the step; null for all steps"),
@@ -113,8 +112,7 @@ def _merge(parts: Sequence[Part], _run: RunFacts, _options: Options) -> Answer:
             # a kernel without a record hides what the host does, or lets it seem idle
             rows.append({**row, **(dict.fromkeys(_HOST) if row["left_out_ns"] else {})})
     notes = [] if rows or not parts else ["no steps were found in the run"]
-    table = col.table_of(rows, COLUMNS)
-    return Answer(table, COLUMNS, tuple(notes))
+    return Answer.of(rows, COLUMNS, tuple(notes))
 
 
 @dataclass(frozen=True)

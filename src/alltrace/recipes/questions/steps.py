@@ -51,7 +51,6 @@ _SUMMARY = (
     col.ns("start_spread_ns", "from the first rank's start to the last one's, on the aligned clock"),
 )
 
-
 _BATCH = ("phase", "requests", "prefill_requests", "query_tokens", "kv_tokens")
 
 

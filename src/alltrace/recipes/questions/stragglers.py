@@ -16,8 +16,6 @@ With `--source inspector` the operations come from NCCL Inspector's files of the
 shortest time arrived last. The files do not show why.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -58,7 +56,6 @@ from alltrace.trace.errors import UsageError
 from alltrace.trace.number_text import number_ranges
 
 _NAMED_RANGES = 4
-
 
 COLUMNS: col.Columns = (
     col.RANK,

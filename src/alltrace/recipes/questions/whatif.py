@@ -32,7 +32,6 @@ from alltrace.trace.user_pattern import UserPattern
 
 _MOST_RANKS = 64
 
-
 COLUMNS: col.Columns = (
     col.text("what", "what changes: rank, op, communicator or kernel, with its name; only `rank` for one rank"),
     col.rank("rank", "the rank, if one rank changes"),

@@ -38,7 +38,6 @@ _COLLECTIVE = re.compile(
 _KEYS = ("program", "program_id", "op", "scope")
 _SUMS = ("executions", "kernels", "copies", "gpu_total_ns")
 
-
 COLUMNS: col.Columns = (
     col.text("program", "compiled program (HLO module); null for work outside of programs"),
     col.whole("program_id", "its number; null if programs of one name are counted together or without a program"),

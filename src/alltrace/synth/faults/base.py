@@ -70,8 +70,6 @@ class Fault:
 
     def check(self, scenario: Scenario) -> None:
         """Nothing, if the fault fits the scenario."""
-        # Raises `UsageError`: it names a rank that does not exist, or none where some are needed, or values out of
-        # bounds.
         layout = scenario.layout
         beyond = [rank for rank in self.ranks if not 0 <= rank < layout.ranks]
         if beyond:
@@ -115,18 +113,15 @@ def bounded(default: float, least: float, most: float | None = None) -> Any:
     return dataclasses.field(default=default, metadata={"least": least, "most": most})
 
 
+def in_layer(op: Op) -> bool:
+    """Whether an instruction is the kernels of a layer."""
+    return isinstance(op, Compute) and op.part != "optimizer"
+
+
 def around(
     ops: list[Op],
-    before: Callable[[Compute], Iterable[Op]] = lambda _: (),
-    after: Callable[[Compute], Iterable[Op]] = lambda _: (),
+    before: Callable[[Any], Iterable[Op]] = lambda _: (),
+    after: Callable[[Any], Iterable[Op]] = lambda _: (),
 ) -> list[Op]:
     """The instructions with others put before and after the kernels of each layer."""
-    from alltrace.synth.program import Compute
-
-    edited: list[Op] = []
-    for op in ops:
-        if isinstance(op, Compute) and op.part != "optimizer":
-            edited += [*before(op), op, *after(op)]
-        else:
-            edited.append(op)
-    return edited
+    return [one for op in ops for one in ((*before(op), op, *after(op)) if in_layer(op) else (op,))]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -10,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from alltrace.synth.faults.base import Fault, bounded
+from alltrace.synth.faults.base import Fault, bounded, in_layer
 from alltrace.synth.program import Compute, Op
 from alltrace.synth.scenario import Scenario
 from alltrace.synth.timeline import Rows, Timeline
@@ -104,15 +105,11 @@ class HiddenByGraphs(CaptureFault):
     everywhere: ClassVar[bool] = True
 
     def edit(self, rank: int, step: int, ops: list[Op], rng: np.random.Generator) -> list[Op]:
-        edited: list[Op] = []
-        graph = 0
-        for op in ops:
-            if isinstance(op, Compute) and op.part != "optimizer":
-                graph += 1
-                edited.append(dataclasses.replace(op, graph=graph))
-            else:
-                edited.append(op)
-        return edited
+        graphs = itertools.count(1)
+        return [
+            dataclasses.replace(op, graph=next(graphs)) if isinstance(op, Compute) and in_layer(op) else op
+            for op in ops
+        ]
 
     def check(self, scenario: Scenario) -> None:
         super().check(scenario)

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from alltrace.synth.faults.base import Fault, around, bounded
+from alltrace.synth.faults.base import Fault, around, bounded, in_layer
 from alltrace.synth.program import COMPUTE_STREAM, Call, Compute, DeviceGap, HostWork, Op, Synchronize
 
 
@@ -107,7 +107,7 @@ class IdleGap(Fault):
     gap_ns: int = bounded(4_000_000, 0)  # how long
 
     def edit(self, rank: int, step: int, ops: list[Op], rng: np.random.Generator) -> list[Op]:
-        places = [place for place, op in enumerate(ops) if isinstance(op, Compute) and op.part != "optimizer"]
+        places = [place for place, op in enumerate(ops) if in_layer(op)]
         if not places:
             return ops
         place = places[len(places) // 2]

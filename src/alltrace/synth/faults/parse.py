@@ -12,10 +12,7 @@ from alltrace.trace.errors import UsageError
 
 
 def parse_fault(text: str) -> Fault:
-    """The fault that a text names."""
     # Lists are separated by commas (`ranks=3,4`), a range of steps has a hyphen and both ends included (`steps=2-5`).
-    # `text`: the kind, then fields and values. Raises `UsageError`: the kind or field does not exist, or a value cannot
-    # be read.
     kind, *parts = text.split(":")
     if kind not in FAULTS:
         raise UsageError.unknown("fault", kind, FAULTS)

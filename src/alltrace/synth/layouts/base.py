@@ -1,7 +1,5 @@
 """What all layouts share: the frame of a step, the batch, the optimizer, checkpoints, and drawn kernels."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache

@@ -1,7 +1,5 @@
 """The families of layouts: data, pipeline, expert and fully sharded parallel training."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from alltrace.synth import kernels

@@ -48,8 +48,8 @@ async function authorized(path, options = {}) {
     throw new Refused(0, "the server does not answer; is `alltrace ui` still running?");
   }
   if (!response.ok) {
-    const told = await response.json().catch(() => ({}));
-    throw new Refused(response.status, told.error ?? `the server answered ${response.status}`);
+    const body = await response.json().catch(() => ({}));
+    throw new Refused(response.status, body.error ?? `the server answered ${response.status}`);
   }
   return response;
 }

@@ -121,13 +121,13 @@ export class AreaPanel {
   /** @param {any} summary */
   #lasting(summary) {
     const { timeline, range } = this;
-    const made = histogram(summary.histogram, (least) => (location.hash = link("events", { start: range.start, end: range.end, ranks: rankText(this.ranks), tables: this.#tables(), least, pattern: this.name ? `^${this.name.replace(/[^A-Za-z0-9_ ]/g, "\\$&")}$` : "", sort: "-duration_ns" })));
-    this.redraw = made.draw;
+    const chart = histogram(summary.histogram, (least) => (location.hash = link("events", { start: range.start, end: range.end, ranks: rankText(this.ranks), tables: this.#tables(), least, pattern: this.name ? `^${this.name.replace(/[^A-Za-z0-9_ ]/g, "\\$&")}$` : "", sort: "-duration_ns" })));
+    this.redraw = chart.draw;
     const rows = summary.longest.map((/** @type {any} */ r) => LONGEST.map((c) => r[c.name]));
     this.lasting.replaceChildren(
       h("h3", {}, "How long they last"),
       h("p", { class: "muted" }, this.name ? `those called ${this.name} ` : "all of them", this.name ? h("button", { type: "button", on: { click: () => ((this.name = ""), void this.#again()) } }, "all") : null),
-      made.element,
+      chart.element,
       h("h3", {}, "The longest"),
       tableOf(LONGEST, rows, { name: "longest", filter: false, chosen: (row) => void timeline.choose({ rank: row[1], table: row[4], row: row[5] }, true) }),
     );
@@ -139,9 +139,9 @@ export class AreaPanel {
     const all = totals.reduce((a, b) => a + b, 0) || 1;
     const told = CLASSES.map((c, i) => `${c} ${((100 * totals[i]) / all).toFixed(1)} %`);
     const hue = (/** @type {string} */ c, /** @type {string} */ kind) => {
-      const made = h("span", { class: kind });
-      made.style.background = classColor(c);
-      return made;
+      const span = h("span", { class: kind });
+      span.style.background = classColor(c);
+      return span;
     };
     const share = h("span", { class: "share", role: "img", "aria-label": told.join(", ") });
     CLASSES.forEach((c, i) => {

@@ -6,20 +6,20 @@
  * @param {Record<string, any>} [attributes] `on` holds listeners; a false or null value leaves the attribute out
  * @param {...(Node|string|number|null|undefined|false)} children @returns {HTMLElementTagNameMap[K]} */
 export function h(tag, attributes = {}, ...children) {
-  const made = document.createElement(tag);
+  const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
     if (name === "on") {
-      for (const [event, listener] of Object.entries(value)) made.addEventListener(event, /** @type {any} */ (listener));
+      for (const [event, listener] of Object.entries(value)) element.addEventListener(event, /** @type {any} */ (listener));
     } else if (value === true) {
-      made.setAttribute(name, "");
+      element.setAttribute(name, "");
     } else if (value !== false && value !== null && value !== undefined) {
-      made.setAttribute(name, String(value));
+      element.setAttribute(name, String(value));
     }
   }
   for (const child of children) {
-    if (child !== null && child !== undefined && child !== false) made.append(child instanceof Node ? child : String(child));
+    if (child !== null && child !== undefined && child !== false) element.append(child instanceof Node ? child : String(child));
   }
-  return made;
+  return element;
 }
 
 /** The name of SVG, in parts: an address as a whole is what the modules may not hold. */
@@ -28,10 +28,10 @@ const SPACE = ["http:", "", "www.w3.org", "2000", "svg"].join("/");
 /** An SVG element; strings become text. @param {string} tag @param {Record<string, string|number|null>} attributes
  * @param {...(Node|string)} children */
 export function svg(tag, attributes, ...children) {
-  const made = /** @type {SVGElement} */ (document.createElementNS(SPACE, tag));
-  for (const [name, value] of Object.entries(attributes)) if (value !== null) made.setAttribute(name, String(value));
-  made.append(...children);
-  return made;
+  const element = /** @type {SVGElement} */ (document.createElementNS(SPACE, tag));
+  for (const [name, value] of Object.entries(attributes)) if (value !== null) element.setAttribute(name, String(value));
+  element.append(...children);
+  return element;
 }
 
 /** The element with an id, which the page has. @param {string} id @returns {HTMLElement} */

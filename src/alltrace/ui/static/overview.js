@@ -313,10 +313,10 @@ async function fill(ctx, place, name, options, pick, hue) {
     const bars = pick(answer.rows.map((row) => Object.fromEntries(answer.columns.map((c, i) => [c.name, row[i]]))));
     const most = Math.max(...bars.map(([, ns]) => ns), 1);
     const bar = (/** @type {number} */ ns) => {
-      const made = h("span", { class: "few-bar" });
-      made.style.width = `${(100 * ns) / most}%`;
-      made.style.background = classColor(hue);
-      return made;
+      const part = h("span", { class: "few-bar" });
+      part.style.width = `${(100 * ns) / most}%`;
+      part.style.background = classColor(hue);
+      return part;
     };
     place.replaceChildren(bars.length ? h("ul", { class: "few-bars" }, ...bars.map(([text, ns]) => h("li", {}, h("span", { class: "few-name", title: text }, text), h("span", { class: "few-value" }, duration(ns)), bar(ns)))) : h("p", { class: "muted" }, "nothing"));
   } catch (error) {

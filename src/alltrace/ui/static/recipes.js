@@ -69,13 +69,13 @@ export function show(ctx, values) {
       else options[option.name] = v;
     };
     const label = option.name.replace(/_/g, " ");
-    let made;
-    if (option.choices) made = choice(label, option.choices.map((c) => [c, c]), String(now), set);
+    let control;
+    if (option.choices) control = choice(label, option.choices.map((c) => [c, c]), String(now), set);
     else if (option.type === "bool") {
-      made = h("label", {}, h("input", { type: "checkbox", checked: now === true || now === "true", on: { change: (/** @type {Event} */ e) => set(/** @type {HTMLInputElement} */ (e.target).checked) } }), label);
-    } else made = entry(label, now ?? "", set);
-    made.title = option.help;
-    return made;
+      control = h("label", {}, h("input", { type: "checkbox", checked: now === true || now === "true", on: { change: (/** @type {Event} */ e) => set(/** @type {HTMLInputElement} */ (e.target).checked) } }), label);
+    } else control = entry(label, now ?? "", set);
+    control.title = option.help;
+    return control;
   }
 
   async function ask() {

@@ -47,29 +47,29 @@ export function tableOf(columns, rows, options) {
 
   /** @param {any[]} row */
   function line(row) {
-    const made = h("tr", { "data-key": options.key?.(row) });
+    const tr = h("tr", { "data-key": options.key?.(row) });
     row.forEach((value, i) => {
       const { unit, name } = columns[i];
       const text = cell(value, unit, name);
       const address = options.links?.(row, i);
       const title = unit === "ns" && typeof value === "number" ? `${count(value)} ns` : text.length > 20 ? text : null;
-      made.append(h("td", { class: numeric[i] ? "number" : null, title }, address ? h("a", { href: address }, shortened(text)) : shortened(text)));
+      tr.append(h("td", { class: numeric[i] ? "number" : null, title }, address ? h("a", { href: address }, shortened(text)) : shortened(text)));
     });
     if (options.chosen) {
-      made.tabIndex = 0;
+      tr.tabIndex = 0;
       const choose = () => {
         for (const other of body.querySelectorAll("tr.chosen")) other.classList.remove("chosen");
-        made.classList.add("chosen");
-        options.chosen?.(row, made);
+        tr.classList.add("chosen");
+        options.chosen?.(row, tr);
       };
-      made.addEventListener("click", choose);
-      made.addEventListener("keydown", (e) => {
+      tr.addEventListener("click", choose);
+      tr.addEventListener("keydown", (e) => {
         if (e.key === "Enter") choose();
-        if (e.key === "ArrowDown") /** @type {HTMLElement|null} */ (made.nextElementSibling)?.focus();
-        if (e.key === "ArrowUp") /** @type {HTMLElement|null} */ (made.previousElementSibling)?.focus();
+        if (e.key === "ArrowDown") /** @type {HTMLElement|null} */ (tr.nextElementSibling)?.focus();
+        if (e.key === "ArrowUp") /** @type {HTMLElement|null} */ (tr.previousElementSibling)?.focus();
       });
     }
-    return made;
+    return tr;
   }
 
   const filter = h("input", { type: "text", spellcheck: "false", placeholder: "filter", "aria-label": "filter rows" });

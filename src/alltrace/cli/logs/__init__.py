@@ -1,1 +1,0 @@
-"""The parts of the verb `logs`: one module for each kind of log."""
