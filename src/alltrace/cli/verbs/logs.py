@@ -18,7 +18,7 @@ from alltrace.trace.spans import parse_ranks, parse_steps
 if TYPE_CHECKING:
     import argparse
 
-    from alltrace.align.recorded_steps import CapturedSteps
+    from alltrace.recipes.analysis.recorded_steps import CapturedSteps
 
 EXAMPLE = "alltrace logs nccl nccl.*.log --view mismatches"
 
