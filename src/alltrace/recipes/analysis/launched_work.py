@@ -72,11 +72,12 @@ def _gpu_work(rank: Rank) -> GpuWork:
     directions, word = coded(pa.chunked_array([chunk for w in words for chunk in w.chunks], pa.string()))
     fill = np.array([d == "memset" for d in directions.to_pylist()], np.bool_)[word]
     kernels = len(start) - len(word)
+    calls, call = _calls(launches_of(rank, process, correlation), len(start))
+    del process, correlation
     name = Growing(1, len(start))
     for piece in in_pieces(rank, "kernels", ("short_name", "name")):
         name.add(integers(pc.coalesce(*piece.columns)))
     name.add(np.zeros(len(word), np.int64))
-    calls, call = _calls(launches_of(rank, process, correlation), len(start))
     return GpuWork(
         start,
         np.maximum(end, start, out=end),
