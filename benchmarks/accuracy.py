@@ -1,4 +1,4 @@
-"""How often a diagnosis is right: `python -m benchmarks.accuracy --write docs/accuracy.md` simulates runs with known faults.
+"""How often a diagnosis is right: `python -m benchmarks.accuracy --write docs/accuracy.md` simulates known faults.
 
 Every kind of fault is planted alone in every layout and with every seed, at ranks and with a strength drawn from the
 seed; pairs of faults likewise; and runs without any. A finding is right when it has the fault's kind and names its
@@ -137,7 +137,7 @@ def diagnosed(
 
 
 def own_communication_ns(layout: str, seed: int, values: dict[str, Any]) -> int:
-    """What the run loses to its communication without any fault: how much sooner it ends when communication takes no time."""
+    """What the run loses to its communication without any fault: how much sooner it ends with free communication."""
     ends = [
         int(simulate(SCENARIOS[layout].override(**{**values, **links, "seed": seed})).steps[:, -1, 1].max())
         for links in ({}, FREE)

@@ -62,7 +62,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Simulated:
-    """The evidence of a job, its ranks, and its clocks: stamped time of a true time is `true + offset + drift * true`."""
+    """The evidence of a job, its ranks, and its clocks: the stamped time is `true + offset + drift * true`."""
 
     evidence: Evidence
     ranks: list[PlacedRank]

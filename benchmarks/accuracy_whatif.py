@@ -1,4 +1,4 @@
-"""How exact replays are: `python -m benchmarks.accuracy_whatif FOLDER` prints tables, against the results that ByteDance published.
+"""How exact replays are: `python -m benchmarks.accuracy_whatif FOLDER` prints tables, against ByteDance's results.
 
 FOLDER holds `trace-X.parquet`, `result-X.json`, `mw-X.json`, `ms-X.json` and `meta-X.yaml` of
 github.com/ByteDance-Seed/StragglerAnalysis; default: `what-if` in `ALLTRACE_DATA`.

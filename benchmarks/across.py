@@ -63,7 +63,7 @@ print(total, spent["_collect_all"], spent["_steps"], spent["_write"], members.nu
 
 
 def large_run() -> Path:
-    """64 ranks on 8 hosts, tensor and data parallel, about 100 k kernels each, one of them slow; 6.3 M kernels, imported."""
+    """64 ranks on 8 hosts, tensor and data parallel, about 100 k kernels each, one slow; 6.3 M kernels, imported."""
     return made_run("across64", "tensor-data", ("slow-rank:ranks=13:factor=1.2",), **_LARGE)
 
 
@@ -83,7 +83,7 @@ def run(runs: int) -> list[str]:
 
 
 def alignment(runs: int) -> list[str]:
-    """Operations of an imported run to waits, in a process that has aligned another run before; medians of several processes.
+    """Operations of an imported run to waits, in a process that has aligned another run; medians of several.
 
     The members found are compared with the planted ones by number: each of the 2,020 instances has all 32 ranks.
     """

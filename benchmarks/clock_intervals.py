@@ -127,7 +127,7 @@ def job_of(scenario: Scenario) -> Job:
 
 
 def errors_of(job: Job) -> list[tuple[float, float]]:
-    """For each host but the first how far its offset is off while its operations run, and its `error_ns`; infinite without."""
+    """For each host but the first how far its offset is off in its operations, and its `error_ns`; infinite without."""
     solution = solve(job.evidence, job.ranks)
     found = []
     for host, clock in enumerate(solution.clocks[1:], 1):
@@ -147,7 +147,10 @@ def row(layout: str, scatter: float, found: Sequence[tuple[float, float]], spent
     off, error = np.array(found).T
     middle, wide, most = np.quantile(error, [0.5, 0.95, 1.0], method="higher") / 1e3
     share, far = np.mean(off <= error), np.quantile(off, 0.95) / 1e3
-    return f"{layout:<20}{scatter:>8g}{len(off):>7}{share:>9.3f}{middle:>11.2f}{wide:>9.2f}{most:>9.2f}{far:>10.2f}{spent_s:>8.1f}"
+    return (
+        f"{layout:<20}{scatter:>8g}{len(off):>7}{share:>9.3f}{middle:>11.2f}"
+        f"{wide:>9.2f}{most:>9.2f}{far:>10.2f}{spent_s:>8.1f}"
+    )
 
 
 def main() -> None:

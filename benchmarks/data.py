@@ -48,8 +48,8 @@ def middle_report() -> Path:
 def kineto_trace() -> Path:
     """One rank as the PyTorch profiler writes it: 1 M events, among them operators with shapes; 300 MB of JSON."""
     return _made(
-        "bench", "kineto", ".json", "kineto", layers=92, kernels_per_layer=160, kernel_names=0, extra_calls=1, gpu_metrics_hz=0,
-        operators=True,
+        "bench", "kineto", ".json", "kineto", layers=92, kernels_per_layer=160, kernel_names=0, extra_calls=1,
+        gpu_metrics_hz=0, operators=True,
     )  # fmt: skip
 
 

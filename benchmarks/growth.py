@@ -1,4 +1,4 @@
-"""How the work grows with the ranks: `python -m benchmarks.growth [--clocks] [--ranks 128 256 512] [--scenarios healthy pipeline]`.
+"""How work grows with ranks: `python -m benchmarks.growth [--clocks] [--ranks 128 256 512] [--scenarios NAME...]`.
 
 Runs with few events per rank are simulated and imported once. Each stage then runs as a separate command with one
 process, from its beginning: the import, the alignment, the page's levels of detail, and questions; these once more with

@@ -1,4 +1,4 @@
-"""The verdict on simulated hangs: `python -m benchmarks.hang_simulated [--cases 120] [--seed N] [--lost SHARE] [--scale RANKS]`.
+"""Simulated hangs: `python -m benchmarks.hang_simulated [--cases 120] [--seed N] [--lost SHARE] [--scale RANKS]`.
 
 Each job is drawn by the seed: its layout, its fault, the ranks. A case is right if the first row names exactly the
 planted ranks (a network's ranks are not known, so its kind counts). With `--lost`, a share of the dumps is missing, cut
@@ -76,13 +76,13 @@ def _dump(ranks: int, issued: int) -> dict[str, object]:
     frames = [{"name": f"call_{n}", "filename": f"/opt/app/module_{n}.py", "line": 100 + n} for n in range(_FRAMES)]
     entries = [
         {
-            "record_id": n, "pg_id": 0, "process_group": ["0", "default_pg"], "collective_seq_id": n + 1, "p2p_seq_id": 0,
-            "op_id": n + 1, "profiling_name": "nccl:all_reduce", "time_created_ns": 10**18 + n * 10**6,
+            "record_id": n, "pg_id": 0, "process_group": ["0", "default_pg"], "collective_seq_id": n + 1,
+            "p2p_seq_id": 0, "op_id": n + 1, "profiling_name": "nccl:all_reduce", "time_created_ns": 10**18 + n * 10**6,
             "input_sizes": [[4096, n % 40]], "input_dtypes": ["Float"],
             "output_sizes": [[4096, n % 40]], "output_dtypes": ["Float"],
-            "state": "completed" if n < _OPERATIONS - 7 else "scheduled", "retired": n < _OPERATIONS - 7, "timeout_ms": 600_000,
-            "is_p2p": False, "time_discovered_started_ns": 10**18 + n * 10**6, "time_discovered_completed_ns": 10**18 + n * 10**6,
-            "frames": [dict(frame) for frame in frames],
+            "state": "completed" if n < _OPERATIONS - 7 else "scheduled", "retired": n < _OPERATIONS - 7,
+            "timeout_ms": 600_000, "is_p2p": False, "time_discovered_started_ns": 10**18 + n * 10**6,
+            "time_discovered_completed_ns": 10**18 + n * 10**6, "frames": [dict(frame) for frame in frames],
         }
         for n in range(issued)
     ]  # fmt: skip

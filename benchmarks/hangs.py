@@ -1,4 +1,4 @@
-"""Makes real jobs hang on this machine and asks who is to blame: `python -m benchmarks.hangs [CAUSE...] [--seed N] [--keep DIR]`.
+"""Makes real jobs hang and asks who is to blame: `python -m benchmarks.hangs [CAUSE...] [--seed N] [--keep DIR]`.
 
 Each job is `torchrun` with gloo and 8 processes (`ALLTRACE_TORCH_PYTHON`); a rank and a step are drawn by the seed. The
 table of truths is written down here before any job runs. What the jobs leave stays in DIR.

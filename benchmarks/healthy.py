@@ -1,4 +1,4 @@
-"""What alltrace flags in reports of healthy runs, where nothing should be: `python -m benchmarks.healthy [--simulated N]`.
+"""What alltrace flags in reports of healthy runs, nothing at best: `python -m benchmarks.healthy [--simulated N]`.
 
 Imports each report of the folder that `ALLTRACE_DATA` names, alone, and simulated runs of all scenarios with different
 seeds. Prints each report or run with rows that were set aside, by table and reason, or with a rank whose times are in
@@ -36,7 +36,7 @@ RANKS = {"healthy": 4, "straggler": 4, "sharded": 4, "tiny": 2}
 
 
 def flagged(reports: Path, run: Path) -> tuple[Counter[tuple[str, str]], dict[int, str], int]:
-    """The rows that an import sets aside, by table and reason, the ranks in doubt with the reason, and the number of rows."""
+    """The rows that an import sets aside, by table and reason, the doubted ranks with reasons, the number of rows."""
     import_reports([str(reports)], run, jobs=1)
     found: Counter[tuple[str, str]] = Counter()
     opened = OpenRun(run)

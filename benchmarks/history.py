@@ -1,4 +1,4 @@
-"""Questions to a history of 200 runs with 64 ranks each: as whole commands, of the file alone and with the folders of the runs.
+"""Questions to a history of 200 runs with 64 ranks each: commands, of the file alone and with the folders of the runs.
 
 One run is simulated, imported and read. The others are its manifest with other reports, hosts and times, and what
 history keeps of it with derived numbers: a question to a history opens no run, and one that has not changed is known by

@@ -107,7 +107,7 @@ QUESTIONS: dict[str, Callable[[Any, str], Any]] = {
 
 
 def diff(before: str, after: str) -> dict[str, list[float]]:
-    """Of each name, how often and how long (us) in either trace, within all of its steps: `TraceDiff.compare_traces`."""
+    """Of each name, how often and how long (us) in either trace, in all of its steps: `TraceDiff.compare_traces`."""
     trace_diff = import_module("hta.trace_diff")
     Trace = import_module("hta.common.trace").Trace  # noqa: N806  as HTA calls it
     sides = [

@@ -49,6 +49,6 @@ def _compare(source: Path, folder: Path, runs: int) -> list[str]:
 
 
 def _peer(name: str, source: Path, folder: Path) -> list[str]:
-    """A peer's command, by the Python of ALLTRACE_PEERS_PYTHON where that is set: PyArrow loads pandas where it finds it."""
+    """A peer's command, by the Python of ALLTRACE_PEERS_PYTHON, if set: PyArrow loads pandas where it finds it."""
     python = os.environ.get("ALLTRACE_PEERS_PYTHON", sys.executable)
     return [python, "-m", "benchmarks.peer_import", name, str(source), str(folder / name)]

@@ -1,4 +1,4 @@
-"""The verdict inside the loop: `python -m benchmarks.in_loop [--ranks 64] [--cases 50] [--healthy 10] [--cost 600] [--seed N]`.
+"""The verdict in the loop: `python -m benchmarks.in_loop [--ranks 64] [--cases 50] [--healthy 10] [--seed N]`.
 
 One job of many processes, `programs/in_loop_training.py`, whose steps take 100 ms. In each case one phase of one rank,
 drawn by the seed and written down before the job runs, is longer by 5 ms for 50 steps, from a drawn step on; 25 healthy

@@ -1,4 +1,4 @@
-"""Two versions of this repository, run alternately: `python -m benchmarks.in_turn OTHER --runs N -- ARGUMENTS` prints their times.
+"""Two versions, run alternately: `python -m benchmarks.in_turn OTHER --runs N -- ARGUMENTS` prints their times.
 
 OTHER is a checkout of the other version, such as `git worktree add --detach FOLDER COMMIT` makes; ARGUMENTS are passed
 to `alltrace`, in which `{new}` is the name of a new folder for each run; `--questions` instead runs seven different
@@ -62,7 +62,7 @@ def _questions(report: Path) -> list[list[str]]:
 
 
 def difference(first: list[Taken], second: list[Taken]) -> tuple[float, float]:
-    """How many seconds longer the second took, the mean of pairs without those at either end, and its standard error."""
+    """How many seconds longer the second took, the mean of pairs without the extremes, and its standard error."""
     found = sorted(b.wall_s - a.wall_s for a, b in zip(first, second, strict=True))
     middle = found[len(found) // _LEFT_OUT : len(found) - len(found) // _LEFT_OUT]
     error = statistics.stdev(middle) / len(middle) ** 0.5 if len(middle) > 1 else 0.0

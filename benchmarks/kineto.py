@@ -1,4 +1,4 @@
-"""A trace of the PyTorch profiler to a run directory, and its summaries, next to `orjson.loads` and `json.loads` of the file.
+"""A trace of the PyTorch profiler to a run, and its summaries, next to `orjson.loads` and `json.loads` of the file.
 
 `ALLTRACE_KINETO` names another trace than the simulated one.
 """

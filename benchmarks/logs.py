@@ -1,4 +1,4 @@
-"""Sizes of collectives from a log of NCCL, against `grep | awk` doing what the usual pipeline does, in CPU seconds of one core."""
+"""Sizes of collectives from a log of NCCL, against `grep | awk` as the usual pipeline, in CPU seconds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory and time of matching many operations: `python -m benchmarks.many_operations [--operations 500 2000 8000] [--unnamed]`.
+"""Memory and time of matching: `python -m benchmarks.many_operations [--operations 500 2000 8000] [--unnamed]`.
 
 Makes the operations of a job with tensor groups of 8 ranks, each group on a separate host with a clock of its own, as
 tables and without reports. Each number of operations per rank is matched twice, in a process each: with tables that are

@@ -92,7 +92,7 @@ class Scored:
 
 
 def write_program(program: Program, folder: Path) -> tuple[Any, Any, list[int]]:
-    """Execute a program and write its reports; returns the truth about matching, the reports, and true times over the run."""
+    """Execute a program and write its reports; returns the true matches, the reports, and true times."""
     lowered = Lowered(program)
     timeline = lowered.execute(record=True)
     folder.mkdir(parents=True)
@@ -243,7 +243,7 @@ def arguments() -> argparse.Namespace:
 
 
 def settings(args: argparse.Namespace) -> list[tuple[int, Setting]]:
-    """The settings of all programs, each with the program's number: the same programs for each of the given ids and scatters."""
+    """The settings of all programs, each with the program's number: the same for each of the ids and scatters."""
     if args.sample:
         every = [setting_of(n) for n in range(SAMPLE)]
         return [(n, Setting(LAYOUTS[n % len(LAYOUTS)], s.ids, s.scatter)) for n, s in enumerate(every)]

@@ -1,4 +1,4 @@
-"""Runs commands as whole processes and says what they took: wall time, CPU time of the process and its children, peak memory."""
+"""Runs commands as processes and says what they took: wall time, CPU time with children, peak memory."""
 
 from __future__ import annotations
 

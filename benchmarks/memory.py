@@ -1,4 +1,4 @@
-"""The questions about PyTorch's allocator, of a trace with a million blocks handed out and taken back, each a process."""
+"""Questions about PyTorch's allocator, of a trace with a million blocks given out and taken back, each a process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pictures of the page on runs that are hard to show: `python -m benchmarks.page_cases FOLDER [--case NAME]... [--quick]`.
+"""Pictures of the page on difficult runs: `python -m benchmarks.page_cases FOLDER [--case NAME]... [--quick]`.
 
 Each case is made, imported and served as for a user; Chromium takes pictures of the views at two sizes, light and dark.
 They are for review: FOLDER/index.html shows them next to each other. Any output of the page to its console is an error.
@@ -143,7 +143,7 @@ def _missing(folder: Path) -> Path:
 
 
 def _long_names(folder: Path) -> Path:
-    """Names of kernels and ranges that are hundreds of characters long and differ at the end, and one without a space."""
+    """Names of kernels and ranges of hundreds of characters that differ at the end, and one without a space."""
 
     def events() -> Iterator[dict[str, Any]]:
         for n in range(300):

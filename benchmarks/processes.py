@@ -28,7 +28,7 @@ _MANY = 1_024
 
 
 def equal_ranks(ranks: int) -> Path:
-    """A data parallel run with 25 steps: 9,300 kernels and 9,450 calls on each rank, with separate files for each rank."""
+    """A data parallel run with 25 steps: 9,300 kernels and 9,450 calls on each rank, with files for each rank."""
     return made_run(f"processes{ranks}", "healthy", ranks=ranks, hosts=max(ranks // _RANKS_OF_A_HOST, 1), steps=25)
 
 
@@ -52,7 +52,7 @@ def measured(run: Path, verb: str, options: dict[str, tuple[str, ...]], runs: in
 
 
 def row(ranks: int, verb: str, taken: dict[str, Taken]) -> str:
-    """A row of the table: how many times faster than one process each way is, and how many times its CPU time it takes."""
+    """A row of the table: how many times faster than one process each way is, and how many times the CPU time."""
     one = taken["one"]
     cells = [f"{one.wall_s:.1f} s, {one.cpu_s:.1f} CPU s, {one.peak_mb:.0f} MB"]
     for name in list(taken)[1:]:

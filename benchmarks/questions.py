@@ -1,4 +1,4 @@
-"""The reports of `stats`, against `nsys stats` on the same file: of a run (warm), and of the file, its import included (cold)."""
+"""The reports of `stats`, against `nsys stats` on the same file: of a run (warm), and with the import (cold)."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def _compare(
 
 
 def _together(tool: str, source: Path, folder: Path, runs: int) -> list[str]:
-    """Several reports of a file that is new: one command of theirs, one of ours for each report, of which the first imports."""
+    """Several reports of a new file: one command of theirs, ours for each, of which the first imports."""
     cache = folder / "cache"
     theirs = [tool, "stats", "-q", "-r", ",".join(_TOGETHER), "--format", "csv", str(source)]
     ours = [[*ALLTRACE, "stats", r, str(source), "--format", "csv", "--cache-dir", str(cache)] for r in _TOGETHER]

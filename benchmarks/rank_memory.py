@@ -1,4 +1,4 @@
-"""Memory of each question about one rank: `python -m benchmarks.rank_memory [--millions 1 5] [--recipes diagnose launches ...]`.
+"""Memory of each question: `python -m benchmarks.rank_memory [--millions 1 5] [--recipes diagnose launches ...]`.
 
 The rank has as many million kernels, three times as many calls and a third as many ranges. Each question is a process
 with the recipe's defaults, on a run that was aligned before; those that refuse the run are left out. The table is

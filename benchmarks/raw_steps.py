@@ -106,7 +106,7 @@ def numbered_step_ns(ranges: Iterable[Range]) -> float | None:
 
 
 def period_ns(kernels: Sequence[tuple[int, int]]) -> float | None:
-    """The mean time from a kernel to the same one a period later, of (name, start) in order of start; None without a period.
+    """The mean time from a kernel to its next period, of (name, start) in order; None without a period.
 
     The period is the smallest number of kernels after which 95 % of the names come again; it comes at least three
     times.

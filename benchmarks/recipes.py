@@ -1,4 +1,4 @@
-"""The recipes of nsys, against the real `nsys recipe` on the same four reports: from runs (warm), and from the exports (cold).
+"""The recipes of nsys, against the real `nsys recipe` on the same four reports: from runs (warm) and exports (cold).
 
 And all recipes on 16 ranks with 1 M events each, and one of them on two workers of a Dask cluster against two
 processes.
@@ -35,8 +35,8 @@ _TEXT = frozenset({"text", "utcTime", "localTime", "jsonText"})
 _ROW_GROUP = 2048  # as nsys writes them
 _PACE_OF_NSYS = 20_000
 _MANY: dict[str, Any] = {
-    "ranks": 16, "hosts": 2, "steps": 85, "layers": 40, "kernels_per_layer": 40, "kernels_per_range": 3, "kernel_names": 220,
-    "gpu_metrics_hz": 100,
+    "ranks": 16, "hosts": 2, "steps": 85, "layers": 40, "kernels_per_layer": 40, "kernels_per_range": 3,
+    "kernel_names": 220, "gpu_metrics_hz": 100,
 }  # fmt: skip
 _ON_WORKERS = ("nvtx_gpu_proj_sum", "cuda_gpu_kern_sum")
 _IDLE_S = 5.0
@@ -118,7 +118,7 @@ def _on_workers(run_folder: Path, work: Path, runs: int) -> list[str]:
 
 
 def helpers_cpu() -> float:
-    """CPU seconds of this process and its children so far: of the scheduler and the workers, but not of commands that ended."""
+    """CPU seconds of this process and its children so far: of scheduler and workers, not of ended commands."""
     own = os.getpid()
     parents, ticks = {}, {}
     for place in Path("/proc").iterdir():
@@ -216,10 +216,10 @@ def _tables(rank: int, iterations: int, *, work: bool) -> dict[str, dict[str, An
     names = np.arange(count) % (1 + inner)
     thread = _PROCESS | (4000 + rank)
     nvtx: dict[str, Any] = {
-        "start": start, "end": end, "eventType": np.full(count, 59), "rangeId": None, "category": None, "color": None, "text": None,
-        "globalTid": np.full(count, thread), "endGlobalTid": None, "textId": 10 + names, "domainId": np.zeros(count, np.int64),
-        "uint64Value": None, "int64Value": None, "doubleValue": None, "uint32Value": None, "int32Value": None, "floatValue": None,
-        "jsonTextId": None, "jsonText": None,
+        "start": start, "end": end, "eventType": np.full(count, 59), "rangeId": None, "category": None, "color": None,
+        "text": None, "globalTid": np.full(count, thread), "endGlobalTid": None, "textId": 10 + names,
+        "domainId": np.zeros(count, np.int64), "uint64Value": None, "int64Value": None, "doubleValue": None,
+        "uint32Value": None, "int32Value": None, "floatValue": None, "jsonTextId": None, "jsonText": None,
     }  # fmt: skip
     strings = {
         "id": np.arange(10, 60),
@@ -252,19 +252,20 @@ def _gpu(start: Any, end: Any, step: Any, thread: int) -> dict[str, dict[str, An
     ran = np.maximum.accumulate(call + 3_000)
     api = {
         "start": call, "end": call + 100, "eventClass": np.zeros(count, np.int64), "globalTid": np.full(count, thread),
-        "correlationId": ids, "nameId": np.full(count, 11), "returnValue": np.zeros(count, np.int64), "callchainId": None,
+        "correlationId": ids, "nameId": np.full(count, 11), "returnValue": np.zeros(count, np.int64),
+        "callchainId": None,
     }  # fmt: skip
     kernel = {
         "start": ran, "end": ran + 200, "deviceId": np.zeros(count, np.int64), "contextId": np.ones(count, np.int64),
-        "greenContextId": None, "streamId": np.full(count, 7), "correlationId": ids, "globalPid": np.full(count, _PROCESS),
-        "demangledName": 50 + ids % 10, "shortName": 50 + ids % 10, "mangledName": 50 + ids % 10,
-        "launchType": None, "cacheConfig": None,
+        "greenContextId": None, "streamId": np.full(count, 7), "correlationId": ids,
+        "globalPid": np.full(count, _PROCESS), "demangledName": 50 + ids % 10, "shortName": 50 + ids % 10,
+        "mangledName": 50 + ids % 10, "launchType": None, "cacheConfig": None,
         "registersPerThread": np.full(count, 32), "gridX": np.full(count, 4), "gridY": np.full(count, 1),
         "gridZ": np.full(count, 1),
         "blockX": np.full(count, 128), "blockY": np.full(count, 1), "blockZ": np.full(count, 1),
         "staticSharedMemory": np.zeros(count, np.int64), "dynamicSharedMemory": np.zeros(count, np.int64),
-        "localMemoryPerThread": None, "localMemoryTotal": None, "gridId": ids, "sharedMemoryExecuted": None, "graphNodeId": None,
-        "sharedMemoryLimitConfig": None,
+        "localMemoryPerThread": None, "localMemoryTotal": None, "gridId": ids, "sharedMemoryExecuted": None,
+        "graphNodeId": None, "sharedMemoryLimitConfig": None,
     }  # fmt: skip
     place = {
         **{c: np.array([v]) for c, v in (("start", 10), ("end", 20), ("deviceId", 0), ("contextId", 1))},

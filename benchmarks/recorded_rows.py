@@ -1,4 +1,4 @@
-"""The rows of `docs/benchmarks.md` that the command writes between two comments, with the day and the speed of the machine.
+"""The rows of `docs/benchmarks.md` that the command writes in comments, with the day and the speed of the machine.
 
 Rows are marked if the code that they measure has changed since: `python -m benchmarks --stale`.
 """
@@ -77,7 +77,7 @@ def changed_on(suite: str) -> str:
 
 
 def marked(page: str, changes: dict[str, str]) -> tuple[str, list[str]]:
-    """The text of the page with a mark at rows that are older than the changes of their code, and the suites that have one."""
+    """The page with a mark at rows older than changes of their code, and the suites that have one."""
     old: list[str] = []
 
     def mark(match: re.Match[str]) -> str:

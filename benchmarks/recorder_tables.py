@@ -1,4 +1,4 @@
-"""What each recorder records, and what answers lack without it: `python -m benchmarks.recorder_tables --write docs/recorders.md`.
+"""What each recorder records and answers lack: `python -m benchmarks.recorder_tables --write docs/recorders.md`.
 
 One small simulated job is written as each recorder would have recorded it. The tables list the columns that some
 recorders fill and others do not, the columns of answers that are empty with some of them, and the first finding through
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from benchmarks.recorder_files import Recorder
 
 JOB = SCENARIOS["tensor-data"].override(
-    ranks=4, hosts=2, tensor_parallel=2, layers=3, kernels_per_layer=4, kernel_ns=400_000, optimizer_kernels=2, buckets=2, steps=4,
-    gpu_metrics_hz=500, operators=True, faults=["slow-rank:ranks=2:factor=1.3"],
+    ranks=4, hosts=2, tensor_parallel=2, layers=3, kernels_per_layer=4, kernel_ns=400_000, optimizer_kernels=2,
+    buckets=2, steps=4, gpu_metrics_hz=500, operators=True, faults=["slow-rank:ranks=2:factor=1.3"],
 )  # fmt: skip
 """The job: four ranks, of which one computes longer."""
 
@@ -85,7 +85,7 @@ def _filled(table: Any) -> frozenset[str]:
 
 
 def column_rows(known: Mapping[str, Recorded]) -> list[list[str]]:
-    """For each column that some recorders fill and others do not, which do; columns of a table with equal cells are one row."""
+    """For each column that some recorders fill and others do not, which do; columns with equal cells are one row."""
     rows = []
     for table in EVENT_TABLES:
         of = {name: r.columns.get(table, frozenset()) for name, r in known.items()}

@@ -1,4 +1,4 @@
-"""The page with many ranks: `python -m benchmarks.ui [--ranks 1024] [--steps 126] [--folder FOLDER] [--keep] [--starts]`.
+"""Large runs' page: `python -m benchmarks.ui [--ranks 1024] [--steps 126] [--folder FOLDER] [--keep] [--starts]`.
 
 Sixteen ranks are simulated and imported; all others are hard links to their tables under other numbers and hosts, so
 that little disk is used and the files of a rank are read as often as there are ranks. The run is aligned and tiled like
@@ -147,7 +147,7 @@ def build(path: Path, import_cpu_s: float, ranks: int) -> list[tuple[str, str]]:
 
 
 def started(run: Path) -> list[tuple[str, str]]:
-    """When what is on the page, in s since the command and since the page was opened; it is opened as soon as it can be."""
+    """When what is on the page, in s since the command and since the page was opened; it is opened at once."""
     from playwright.sync_api import sync_playwright
 
     path = os.environ.get("ALLTRACE_CHROMIUM") or shutil.which("chromium")

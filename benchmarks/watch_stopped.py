@@ -1,4 +1,4 @@
-"""How soon `alltrace watch` names a stopped rank: `python -m benchmarks.watch_stopped [--ranks 16] [--cases 5] [--seed N]`.
+"""How soon `watch` names a stopped rank: `python -m benchmarks.watch_stopped [--ranks 16] [--cases 5] [--seed N]`.
 
 A job of `programs/in_loop_training.py` with steps of 100 ms; one process, drawn by the seed, gets SIGSTOP. Two step
 times plus 5 s are wanted, from the signal to the line that names exactly this rank.

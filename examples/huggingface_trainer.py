@@ -59,7 +59,7 @@ class AlltraceReport(TrainerCallback):
     def on_train_begin(
         self, args: Any, state: Any, control: Any, model: Any = None, optimizer: Any = None, **_: Any
     ) -> None:
-        """The training begins, or goes on at `state.global_step`; Accelerate's optimizer calls the hooks of the one in it."""
+        """The training begins, or goes on at `state.global_step`; Accelerate's optimizer calls its inner hooks."""
         optimizer = getattr(optimizer, "optimizer", optimizer)
         self._report = step_report(at=state.global_step, record=self._record).phases(model, optimizer)
         self._report.__enter__()

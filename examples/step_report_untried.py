@@ -1,4 +1,4 @@
-"""How `step_report` fits into torchtitan 0.2, Megatron-LM core 0.15 and DeepSpeed 0.17: written by their code, and not tried.
+"""How `step_report` fits into torchtitan 0.2, Megatron-LM core 0.15 and DeepSpeed 0.17: by their code, not tried.
 
 Each is a few lines of a program of yours; take the one that you need.
 """
@@ -28,7 +28,7 @@ def torchtitan_trainer(trainer: type) -> type:
 
 
 def megatron_forward_step(forward_step: Any, report: step_report) -> Any:
-    """The `forward_step` that `megatron.training.pretrain` gets: it fetches the batch and calls the model, for each micro-batch.
+    """The `forward_step` that `megatron.training.pretrain` gets: a batch and the model, for each micro-batch.
 
     Backward passes and pipeline messages are `other`. Call `report.step()` where the program knows that an iteration
     ended.
@@ -42,7 +42,7 @@ def megatron_forward_step(forward_step: Any, report: step_report) -> Any:
 
 
 def deepspeed_loop(engine: Any, loader: Any) -> None:
-    """The loop around an engine of DeepSpeed, which is a module; its `backward` and `step` are methods and have no hooks."""
+    """The loop around an engine of DeepSpeed, which is a module; `backward` and `step` have no hooks."""
     with step_report(waits=("backward",)).phases(engine) as report:
         for batch in report.data(loader):
             loss = engine(batch)

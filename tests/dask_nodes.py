@@ -86,8 +86,9 @@ class Nodes:
         """Start a worker on a node; its nanny starts it again when it is killed."""
         before = (*_NODE, node, str(self.disks[node]), str(self.local))
         self._run(
-            f"{node}-{number}", before, "dask_worker", self.address, "--nthreads", "1", "--no-dashboard", "--memory-limit", "0",
-            "--host", "127.0.0.1", "--local-directory", str(self._folder / f"work-{node}-{number}"), "--death-timeout", "60",
+            f"{node}-{number}", before, "dask_worker", self.address, "--nthreads", "1", "--no-dashboard",
+            "--memory-limit", "0", "--host", "127.0.0.1", "--local-directory",
+            str(self._folder / f"work-{node}-{number}"), "--death-timeout", "60",
         )  # fmt: skip
 
     def kill_all(self) -> None:

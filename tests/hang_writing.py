@@ -1,4 +1,5 @@
-"""Writes what hanging jobs leave in forms that the simulator does not have: pickles of several versions, damaged dumps."""
+"""Writes what hanging jobs leave in forms that the simulator does not have: pickles of several versions, damaged
+dumps."""
 
 from __future__ import annotations
 

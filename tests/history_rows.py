@@ -13,7 +13,8 @@ FIRST_UTC_NS = 1_772_368_200 * SECOND
 def put(
     history: History, number: int, *, hosts: Any = (), findings: Any = (), host_count: int = 2, **facts: Any
 ) -> str:
-    """Add a run that began `number` hours after the first; `hosts` and `findings` are their rows but for what is usual."""
+    """Add a run that began `number` hours after the first; `hosts` and `findings` are their rows but for what is
+    usual."""
     name = f"run{number}"
     run = {
         "code": "1",

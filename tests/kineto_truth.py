@@ -98,7 +98,8 @@ def sums(nodes: list[Node]) -> dict[str, dict[str, int]]:
 
 
 def averages(nodes: list[Node]) -> dict[str, dict[str, int]]:
-    """As `torch.profiler` adds them up: an only child of its parent's name is taken for the parent, all others count."""
+    """As `torch.profiler` adds them up: an only child of its parent's name is taken for the parent, all others
+    count."""
     found: dict[str, dict[str, int]] = defaultdict(lambda: {"calls": 0, "cpu_total_ns": 0, "cpu_self_ns": 0})
     for node in nodes:
         row = found[node.name]

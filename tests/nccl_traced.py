@@ -1,4 +1,5 @@
-"""Adds to exports what NVIDIA documents of NCCL's own trace (`nsys profile -t nccl`): ranges per operation and channel."""
+"""Adds to exports what NVIDIA documents of NCCL's own trace (`nsys profile -t nccl`): ranges per operation and
+channel."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ _CHANNELS = 2
 _ELEMENT_BYTES = 2
 _CALLS = """
     SELECT e.start, e."end", e.globalTid, e.domainId, e.jsonText, coalesce(e.text, s.value) AS name
-    FROM NVTX_EVENTS e LEFT JOIN StringIds s ON s.id = e.textId WHERE e.eventType = 59 AND name LIKE 'nccl%' ORDER BY e.start
+    FROM NVTX_EVENTS e LEFT JOIN StringIds s ON s.id = e.textId WHERE e.eventType = 59 AND name LIKE 'nccl%' ORDER BY
+    e.start
 """
 _KERNELS = """
     SELECT k.start, k."end", r.start, r.globalTid, k.deviceId FROM CUPTI_ACTIVITY_KIND_KERNEL k

@@ -76,7 +76,8 @@ def two_names() -> bool:
 
 @contextmanager
 def two_nodes(folder: Path) -> Iterator[dict[str, str]]:
-    """Nodes n0 and n1 of 8 CPUs, and 8 GPUs by name, each; yields the environment in which Slurm's commands reach them."""
+    """Nodes n0 and n1 of 8 CPUs, and 8 GPUs by name, each; yields the environment in which Slurm's commands reach
+    them."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in ("state", "spool.n0", "spool.n1"):
         (folder / name).mkdir()

@@ -1,4 +1,5 @@
-"""Files of the record of steps, as `alltrace.core.steps` writes them, with ranks whose steps and places a test states."""
+"""Files of the record of steps, as `alltrace.core.steps` writes them, with ranks whose steps and places a test
+states."""
 
 from __future__ import annotations
 

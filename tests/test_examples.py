@@ -235,7 +235,7 @@ class Model(lightning.LightningModule):
 loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.randn(80, 8)), batch_size=4)
 quiet = dict(logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False)
 lightning.Trainer(max_epochs=1, accelerator="cpu", callbacks=[AlltraceReport(sys.argv[1])], **quiet).fit(Model(), loader)
-"""
+"""  # noqa: E501
     ),
     "transformers": (
         """

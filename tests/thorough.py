@@ -1,4 +1,5 @@
-"""How much a test tries: a share by default, all of it with `ALLTRACE_THOROUGH=1`, as in CI, where more finds little."""
+"""How much a test tries: a share by default, all of it with `ALLTRACE_THOROUGH=1`, as in CI, where more finds
+little."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measures which lines of the compiled modules the tests run. `python tools/core_coverage.py [TESTS...]`, `make coverage-core`.
+"""Which lines of the compiled modules tests run. `python tools/core_coverage.py [TESTS...]`, `make coverage-core`.
 
 Coverage tools see no line of a module that is built for the limited API. So the package is built again without it, with
 line tracing, from a copy of the sources in build/linetrace, and the tests run on that build, which is several times
@@ -56,7 +56,7 @@ def build() -> Path:
 
 
 def _trace_no_structs(module: Path) -> None:
-    """Trace no function that returns a struct, which tracing by Cython 3.3 reads pointers of; lines keep their numbers."""
+    """Trace no function that returns a struct, of which Cython 3.3 reads pointers; lines keep their numbers."""
     text, times = module.read_text(encoding="utf-8"), module.stat()
     changed, functions = RETURNS_STRUCT.subn(UNTRACED, text)
     if functions:

@@ -1,4 +1,4 @@
-"""Prints the coverage that the tests have measured, and fails where lines are below the floor. `python tools/coverage_floor.py`.
+"""Prints the coverage of the tests, and fails where it is below the floor. `python tools/coverage_floor.py`.
 
 It reads what `pytest --cov` has left, and what `make coverage-core` has of the compiled modules where that was run.
 """

@@ -42,18 +42,19 @@ _TABLES = f"""# The canonical tables
 
 {_MADE}
 
-What every reader writes, every run stores, every recipe reads and every query sees. In `alltrace sql`, in `run.table(...)` and in
-`run.connect()` each table has `rank` and `host` before its own columns, names are text, and times are on the run's aligned
-clock, 0 at the run's first event.
+What every reader writes, every run stores, every recipe reads and every query sees. In `alltrace sql`, in
+`run.table(...)` and in `run.connect()` each table has `rank` and `host` before its own columns, names are text, and
+times are on the run's aligned clock, 0 at the run's first event.
 
-* A column of type `time` is int64 nanoseconds; intervals are half-open, `[start, end)`. In a run's files times are on the clock of
-  the rank's host, relative to the rank's time base.
+* A column of type `time` is int64 nanoseconds; intervals are half-open, `[start, end)`. In a run's files times are on
+  the clock of the rank's host, relative to the rank's time base.
 * A column of type `name` is the int64 id of a string in `names`; `enum` is one of a few words.
 * `process`, `thread` and `device` are row numbers of the rank's dictionaries `processes`, `threads` and `devices`.
 * What a source does not have is null, not 0.
 
-In SQL, tables with `start` and `end` also have `duration`, in ns. `end` is a word of SQL, so a query writes it in double quotes:
-`"end"`. SQL has one table more: `ranks` with `rank`, `local_rank`, `host`, `rank_source`, `start_ns`, `end_ns` and `role`.
+In SQL, tables with `start` and `end` also have `duration`, in ns. `end` is a word of SQL, so a query writes it in
+double quotes: `"end"`. SQL has one table more: `ranks` with `rank`, `local_rank`, `host`, `rank_source`, `start_ns`,
+`end_ns` and `role`.
 """
 _SHARED = """## Of all ranks
 
@@ -66,36 +67,37 @@ _RECIPES = f"""# Recipes
 
 {_MADE}
 
-A recipe is one question over all ranks; its answer is a table. Ask one with `alltrace recipe NAME RUN`, or in Python with
-`run.recipe("NAME")`; the main ones are also verbs. `alltrace recipe --list` names them all. Every recipe takes `--ranks`
-and the [options that all answers share](cli.md#options-that-many-verbs-share). The columns listed are those of the answer without
-options; `--by-rank` puts the rank in front. Columns in bold say what a row is about and what the answer is: a terminal always shows
-them, however narrow it is.
+A recipe is one question over all ranks; its answer is a table. Ask one with `alltrace recipe NAME RUN`, or in Python
+with `run.recipe("NAME")`; the main ones are also verbs. `alltrace recipe --list` names them all. Every recipe takes
+`--ranks` and the [options that all answers share](cli.md#options-that-many-verbs-share). The columns listed are those
+of the answer without options; `--by-rank` puts the rank in front. Columns in bold say what a row is about and what the
+answer is: a terminal always shows them, however narrow it is.
 
-Another package adds recipes by the entry-point group `alltrace.recipes`: a name, and a module with the question as `QUESTION`.
+Another package adds recipes by the entry-point group `alltrace.recipes`: a name, and a module with the question as
+`QUESTION`.
 """
 
 _NSYS = """# The recipes of nsys
 
-`alltrace recipe NAME RUN` answers what `nsys recipe NAME` answers, with its options, tables and columns, over ranks instead of
-files: ranks are numbered as the launcher did, and times count from the start of the session, as those of nsys
-do, on the aligned clock of all ranks. Where nsys' answer is approximate or wrong,
-ours is [exact and right](nsys-differences.md#recipes). A recipe can bear the name of a report of `alltrace stats`, such as
-`nvtx_sum`: the report is one table of all ranks' events, in the form of `nsys stats`; the recipe has further tables that keep the
-ranks apart, in the form of `nsys recipe`.
+`alltrace recipe NAME RUN` answers what `nsys recipe NAME` answers, with its options, tables and columns, over ranks
+instead of files: ranks are numbered as the launcher did, and times count from the start of the session, as those of
+nsys do, on the aligned clock of all ranks. Where nsys' answer is approximate or wrong, ours is [exact and
+right](nsys-differences.md#recipes). A recipe can bear the name of a report of `alltrace stats`, such as `nvtx_sum`: the
+report is one table of all ranks' events, in the form of `nsys stats`; the recipe has further tables that keep the ranks
+apart, in the form of `nsys recipe`.
 
-Most have several tables. On a terminal and in CSV the first is shown; `--table NAME` shows another, JSON has all, and `-o DIR/` (or
-a URL such as `s3://bucket/prefix`) writes each to a file, `--csv` also as CSV. `alltrace recipe all RUN -o DIR` writes those of
-every recipe that the run has data for, and an index.
+Most have several tables. On a terminal and in CSV the first is shown; `--table NAME` shows another, JSON has all, and
+`-o DIR/` (or a URL such as `s3://bucket/prefix`) writes each to a file, `--csv` also as CSV. `alltrace recipe all RUN
+-o DIR` writes those of every recipe that the run has data for, and an index.
 
 All of them take these filters. A row passes when it overlaps what the filter names; it is not cut.
 """
 
 _STATS = """# The reports of nsys stats
 
-`alltrace stats NAME RUN` gives the report that `nsys stats -r NAME` gives, column for column, over all ranks together; `--by-rank`
-keeps the ranks apart. Options can also be spelled with the name, as in `alltrace stats cuda_gpu_kern_sum:base RUN`. In Python it is
-`run.recipe("stats:NAME")`.
+`alltrace stats NAME RUN` gives the report that `nsys stats -r NAME` gives, column for column, over all ranks together;
+`--by-rank` keeps the ranks apart. Options can also be spelled with the name, as in `alltrace stats
+cuda_gpu_kern_sum:base RUN`. In Python it is `run.recipe("stats:NAME")`.
 """
 
 
@@ -128,7 +130,7 @@ def rendered() -> dict[Path, str]:
 
 
 def man_page() -> str:
-    """The page of `man alltrace`: verbs, exit codes and variables as in docs/cli.md; options are in each verb's help."""
+    """The page of `man alltrace`: verbs, exit codes and variables as in docs/cli.md; options are in the verbs' help."""
     from alltrace.cli.registry import VERBS
 
     cli = (DOCS / "cli.md").read_text(encoding="utf-8")

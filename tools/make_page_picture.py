@@ -1,4 +1,4 @@
-"""Writes docs/images/timeline.png, the page on the run of `alltrace demo`. `python tools/make_page_picture.py`; needs Chromium."""
+"""Writes docs/images/timeline.png, the page on `alltrace demo`. `python tools/make_page_picture.py`; needs Chromium."""
 
 from __future__ import annotations
 

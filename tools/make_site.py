@@ -1,4 +1,4 @@
-"""Builds the site from docs/ into build/site, with Sphinx, MyST and Furo. `python tools/make_site.py`; needs `alltrace[docs]`.
+"""Builds docs/ into build/site, with Sphinx, MyST and Furo. `python tools/make_site.py`; needs `alltrace[docs]`.
 
 Sphinx, because it is maintained, reads the pages as GitHub does, and fails on a link or an anchor that leads nowhere.
 docs/recipes.md stays one page, and each recipe and report also gets its own page. The home page is README.md.

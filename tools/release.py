@@ -146,7 +146,7 @@ def check_source(names: Iterable[str], sources: set[str]) -> None:
 
 
 def check_wheel(wheel: Path, architecture: Architecture, sources: set[str]) -> None:
-    """Whether a wheel has the files of the package and what is compiled, for this architecture and glibc; SystemExit if not."""
+    """Whether a wheel has the files of the package and compiled ones, for this machine and glibc; else SystemExit."""
     with zipfile.ZipFile(wheel) as archive:
         held = {name for name in archive.namelist() if name.startswith("alltrace/")}
         modules = {name.removesuffix(".pyx") + ".abi3.so" for name in sources if name.endswith(".pyx")}

@@ -1,1 +1,1 @@
-"""Known causes of lost time on this machine: measured without a profiler, recorded, and diagnosed from the recording."""
+"""Known causes of lost time on this machine: measured without a profiler, recorded, and diagnosed."""

@@ -1,4 +1,4 @@
-"""Known causes of lost time on this machine: what removing each gains, and what `diagnose` says. `python -m benchmarks.ladder`.
+"""Known causes of lost time: what removing each gains, and what `diagnose` says. `python -m benchmarks.ladder`.
 
 Each cause is a switch of one training. Both sides are timed alternately without a profiler, in one process. Then the
 slow side is recorded with the PyTorch profiler, and with nsys if there is a GPU and it is installed, and `diagnose`

@@ -1,4 +1,4 @@
-"""A few steps of a trace of PyTorch's profiler, to keep: `python -m benchmarks.ladder.excerpt TRACE EXCERPT --steps 6:9`."""
+"""A few steps of a PyTorch trace, to keep: `python -m benchmarks.ladder.excerpt TRACE EXCERPT --steps 6:9`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LEFT_OUT = ("ac2g", "fwdbwd")
 
 
 def excerpt(trace: dict[str, Any], first: int, end: int) -> dict[str, Any]:
-    """The steps from number `first` to before `end` of a trace: what the host did in them, and the device work that it launched.
+    """The steps from number `first` to before `end` of a trace: what the host did, and what it launched.
 
     Raises:
         UsageError: The trace does not have these steps.

@@ -43,8 +43,8 @@ SIZES = {
     ("transformer", "tiny", "cpu"): Size(batch=2, layers=2, width=32, classes=64, heads=2, tokens=16),
     ("resnet", "usual", "cpu"): Size(batch=8, layers=1, width=8, classes=10, pixels=32),
 }
-"""By model, size and device. Where launches are not the cause, the device has more work than the host takes to launch it under a
-profiler, also with a fast device and a slow host; otherwise every run would be bound by launches first."""
+"""By model, size and device. Where launches are not the cause, the device has more work than the host takes to launch
+it under a profiler, also with a fast device and a slow host; otherwise every run would be bound by launches first."""
 
 
 class Block(nn.Module):  # type: ignore[misc]

@@ -57,7 +57,7 @@ def of_the_right_kind(one: Measured, profiler: str) -> Finding | None:
 
 
 def within_a_third(one: Measured, profiler: str) -> bool:
-    """Whether the loss of the right kind is what the switch gains, within a third of it; a ceiling only has to cover it."""
+    """Whether the loss of the right kind is what the switch gains, within a third of it; a ceiling has to cover it."""
     finding, gained = of_the_right_kind(one, profiler), one.times.gained
     if finding is None:
         return False

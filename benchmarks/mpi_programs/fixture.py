@@ -15,8 +15,8 @@ from contextlib import closing
 from pathlib import Path
 
 KEPT = (
-    "MPI_COMMUNICATORS", "MPI_RANKS", "MPI_P2P_EVENTS", "MPI_COLLECTIVES_EVENTS", "MPI_START_WAIT_EVENTS", "MPI_OTHER_EVENTS",
-    "StringIds", "META_DATA_EXPORT", "TARGET_INFO_SESSION_START_TIME", "TARGET_INFO_SYSTEM_ENV",
+    "MPI_COMMUNICATORS", "MPI_RANKS", "MPI_P2P_EVENTS", "MPI_COLLECTIVES_EVENTS", "MPI_START_WAIT_EVENTS",
+    "MPI_OTHER_EVENTS", "StringIds", "META_DATA_EXPORT", "TARGET_INFO_SESSION_START_TIME", "TARGET_INFO_SYSTEM_ENV",
 )  # fmt: skip
 _EVENTS = tuple(t for t in KEPT if t.endswith("_EVENTS"))
 _ROWS = {
@@ -45,7 +45,7 @@ def strip(source: Path, target: Path) -> None:
 
 
 def pack(recording: Path, target: Path) -> None:
-    """Write the tar file: `rank<r>.sqlite`, `record.<r>.json` and `recording.json`, without times and owners of files."""
+    """Write the tar file: `rank<r>.sqlite`, `record.<r>.json` and `recording.json`, without files' times and owners."""
     with tempfile.TemporaryDirectory() as folder, tarfile.open(target, "w:xz", preset=9) as archive:
         for source in sorted(recording.glob("rank*.sqlite")):
             strip(source, Path(folder) / source.name)

@@ -30,7 +30,7 @@ DONE = "recording.json"
 
 @dataclass(frozen=True)
 class Plan:
-    """A recording: what the program is called with, and the number of `busy` processes that compute at the same time."""
+    """A recording: what the program is called with, and the number of `busy` processes that compute meanwhile."""
 
     implementation: str
     ranks: int
@@ -54,7 +54,7 @@ def lacking(plan: Plan) -> str | None:
 
 
 def record(plan: Plan, folder: Path, nsys: Path, attempts: int = 3) -> None:
-    """Record into `folder`: `rank<r>.sqlite` and `record.<r>.json` of each rank, and `recording.json` with the plan and the load.
+    """Record into `folder`: `rank<r>.sqlite` and `record.<r>.json` of each rank, and `recording.json`.
 
     Raises:
         RuntimeError: It failed `attempts` times.
@@ -73,9 +73,10 @@ def _recorded(plan: Plan, folder: Path, program: Path, nsys: Path) -> bool:
     for old in (*folder.glob("rank*"), *folder.glob("record.*")):
         old.unlink()
     command = [
-        *_LAUNCH[plan.implementation], str(plan.ranks), str(nsys), "profile", "-t", "mpi,nvtx", f"--mpi-impl={plan.implementation}",
-        "-s", "none", "--cpuctxsw=none", "-f", "true", "-o", str(folder / f"rank{_RANK[plan.implementation]}"), str(program),
-        str(plan.seed), str(plan.each), str(plan.sleep_us), str(folder / "record"), plan.features,
+        *_LAUNCH[plan.implementation], str(plan.ranks), str(nsys), "profile", "-t", "mpi,nvtx",
+        f"--mpi-impl={plan.implementation}", "-s", "none", "--cpuctxsw=none", "-f", "true", "-o",
+        str(folder / f"rank{_RANK[plan.implementation]}"), str(program), str(plan.seed), str(plan.each),
+        str(plan.sleep_us), str(folder / "record"), plan.features,
     ]  # fmt: skip
     mark = uuid.uuid4().hex
     load_before = os.getloadavg()[0]

@@ -72,7 +72,7 @@ class Score:
 
 @dataclass(frozen=True)
 class Recorded:
-    """What alltrace made of a recording: by the number of each call, what it was matched with, its wait, and its size."""
+    """What alltrace made of a recording: by the number of each call, its match, its wait, and its size."""
 
     groups: tuple[Key, ...]
     wait_ns: dict[tuple[Key, int], int]
@@ -106,7 +106,7 @@ def imported(folder: Path, run_folder: Path, records: dict[int, Record]) -> Reco
 
 
 def _clock_error_ns(numbers: dict[int, dict[int, int]], records: dict[int, Record]) -> int:
-    """The largest difference between ranks of what aligned starts of calls are ahead of the records', by each rank's median."""
+    """The largest difference between ranks of what aligned calls are ahead of the records', by each rank's median."""
     ahead = []
     for rank, found in numbers.items():
         calls = records[rank].calls

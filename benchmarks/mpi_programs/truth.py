@@ -22,9 +22,9 @@ TO_ROOT = frozenset({"Reduce", "Gather"})
 FROM_LOWER = frozenset({"Scan", "Exscan"})
 _OPERATIONS = {
     "allreduce": "AllReduce", "bcast": "Broadcast", "barrier": "Barrier", "reduce": "Reduce", "gather": "Gather",
-    "gatherv": "Gather", "scatter": "Scatter", "scatterv": "Scatter", "allgather": "AllGather", "allgatherv": "AllGather",
-    "alltoall": "AllToAll", "alltoallv": "AllToAll", "alltoallw": "AllToAll", "reduce_scatter": "ReduceScatter",
-    "reduce_scatter_block": "ReduceScatter", "scan": "Scan", "exscan": "Exscan",
+    "gatherv": "Gather", "scatter": "Scatter", "scatterv": "Scatter", "allgather": "AllGather",
+    "allgatherv": "AllGather", "alltoall": "AllToAll", "alltoallv": "AllToAll", "alltoallw": "AllToAll",
+    "reduce_scatter": "ReduceScatter", "reduce_scatter_block": "ReduceScatter", "scan": "Scan", "exscan": "Exscan",
 }  # fmt: skip
 _SENDS = frozenset({"MPI_Send", "MPI_Ssend", "MPI_Isend", "MPI_Issend", "MPI_Sendrecv", "MPI_Send_init"})
 _RECEIVES = frozenset({"MPI_Recv", "MPI_Irecv", "MPI_Sendrecv", "MPI_Recv_init"})
@@ -87,7 +87,7 @@ class Record:
 
 @dataclass
 class Instance:
-    """One operation of all its ranks: `members` has the call of each, `waits` the call in which each waited for its end."""
+    """One operation of all its ranks: `members` has the call of each, `waits` the call that waited for its end."""
 
     kind: str
     communicator: str
@@ -102,7 +102,7 @@ class Instance:
 
     @property
     def key(self) -> Key:
-        """The (rank, number of the call, way) of all members: one call may send and receive, so 1 is a sender and -1 a receiver."""
+        """The (rank, number of the call, way) of all members: 1 is a sender, -1 a receiver."""
         way = {self.ranks[0]: 1, self.ranks[1]: -1} if self.message else {}
         return frozenset((rank, call.number, way.get(rank, 0)) for rank, call in self.members.items())
 

@@ -42,8 +42,10 @@ CAUSES = (
     Cause("late-barrier", "rank 1 prepares something for 25 ms before the barrier", (1,), _HOST, None, _BOTH),
     Cause("checkpoint", "rank 0 writes 4 MB to disk in each step, and the others wait", (0,), _HOST, None, _BOTH),
     Cause("lock", "a thread of rank 3 holds a lock for 25 ms of each step", (3,), _HOST, None, _BOTH),
-    Cause("slow-storage", "rank 2 reads 1 MB in each step, of a disk that gives 6 MB/s", (2,), ("data-stall", *_HOST), "blkio"),
-    Cause("memory-pressure", "the memory of rank 3 does not hold what it reads", (3,), ("data-stall", *_HOST), "memory"),
+    Cause("slow-storage", "rank 2 reads 1 MB in each step, of a disk that gives 6 MB/s", (2,), ("data-stall", *_HOST),
+        "blkio"),
+    Cause("memory-pressure", "the memory of rank 3 does not hold what it reads", (3,), ("data-stall", *_HOST),
+        "memory"),
 )  # fmt: skip
 
 LEFT_OUT = {

@@ -1,4 +1,4 @@
-"""A training of four processes on CPUs; run by `benchmarks.processes_truth` under torchrun, on a Python that has PyTorch.
+"""A training of four processes on CPUs; run by `benchmarks.processes_truth` under torchrun, with PyTorch.
 
 A step has about 10 ms of arithmetic and 70 ms in an operator that waits, as one that runs on a device does, so that
 four ranks leave two cores half free. Without a profiler, blocks of steps with and without the cause alternate in random

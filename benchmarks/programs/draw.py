@@ -26,7 +26,8 @@ FIXED = ("exposed-communication", "serialized-communication")
 """Causes without an amount: what they cost follows from the program."""
 
 UNDONE_OTHERWISE = ("sync", "pageable-copy", "sync-copy", "exposed-transfer")
-"""Causes that are replaced by a correct version when removed, so that the result differs from a program that never had them."""
+"""Causes that are replaced by a correct version when removed, so that the result differs from a program that never had
+them."""
 
 _PART_OF_WORK = {"sequence": 0.2, "expert": 0.25, EXPERT: 0.25, OTHER_KERNEL: 0.3}
 """About which part of a rank's compute uneven work is about; all of it otherwise."""
@@ -37,12 +38,12 @@ _STEP_TEXTS = (
     "Iteration {}", "[pl][profile]run_training_batch", None, None, None,
 )  # fmt: skip
 _DATA_TEXTS = (
-    "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", "[DALI][Executor] Run", "dataloader", "next_batch", "data",
-    "fetch_batch", "batch-generator", None, None, None,
+    "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", "[DALI][Executor] Run", "dataloader", "next_batch",
+    "data", "fetch_batch", "batch-generator", None, None, None,
 )  # fmt: skip
 _FAMILIES = {
-    "ddp": 5, "zero": 3, "fsdp": 4, "hybrid": 1, "tensor": 3, "pipeline": 3, "context": 1, "experts": 2, "mpi": 1, "vision": 2,
-    "graphs": 1,
+    "ddp": 5, "zero": 3, "fsdp": 4, "hybrid": 1, "tensor": 3, "pipeline": 3, "context": 1, "experts": 2, "mpi": 1,
+    "vision": 2, "graphs": 1,
 }  # fmt: skip
 _FIT = {
     "exposed-communication": {"ddp": 3, "fsdp": 3, "hybrid": 1, "zero": 1, "tensor": 1},
@@ -203,7 +204,7 @@ def _view(chance: random.Random, grid: Grid, family: str, steps: int) -> View:
 def _sizes(
     chance: random.Random, communicators: tuple[Communicator, ...], layer_ns: int, kinds: list[str]
 ) -> tuple[int, int, float]:
-    """Bytes of a layer's parameters and activations, by their share of time in communication; and the share of the parameters."""
+    """Bytes of a layer's parameters and activations, by their share of communication; and the parameters' share."""
     heavy = {"slow-communicator", "low-bandwidth"} & set(kinds)
 
     def size(role: str, operation: str, wanted_ns: float) -> int:
@@ -392,7 +393,7 @@ def _per_step(
 def _cause(
     chance: random.Random, program: Program, wanted: str | Cause, step_ns: float, lowered: Lowered, share: float
 ) -> tuple[Cause, float] | None:
-    """A cause that costs about this share, and by how many ns a unit more of its amount lengthens a step, once it does."""
+    """A cause that costs about this share, and by how many ns a unit of its amount lengthens a step, once it does."""
     kind = wanted if isinstance(wanted, str) else wanted.kind
     extra = step_ns * share / (1 - share)
     steps = frozenset(range(program.steps))

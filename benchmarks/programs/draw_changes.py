@@ -38,7 +38,7 @@ def _program(chance: random.Random, seed: int) -> Program:
 
 
 def _lengths(chance: random.Random, program: Program, *, each: bool) -> tuple[tuple[float, ...], ...]:
-    """Lengths of sequences in each step, of all ranks or of each place in data parallelism; 8 to 25 % about the usual one."""
+    """Lengths of sequences in each step, of all ranks or of each data parallel place; 8 to 25 % about the usual one."""
     spread = chance.uniform(0.08, 0.25)
     places = program.grid.dp if each else 1
     return tuple(
@@ -110,6 +110,6 @@ def draw_change(seed: int, kind: str, *, ideal: bool = False) -> Program:
 
 
 def onsets_of(cause: Cause) -> tuple[int, int]:
-    """The first step in which a cause acts, and the first in which it may be said to: with half of its growth, if it is gradual."""
+    """The first step in which a cause acts, and the first in which it may be said to: halfway, if it grows."""
     first = min(cause.steps)
     return first, first + (max(cause.steps) - first) // 2 if cause.variant.endswith("gradually") else first

@@ -1,4 +1,4 @@
-"""Draws programs with two causes of different kinds that hide each other: without one of them, the other still costs the time."""
+"""Draws programs with two causes that hide each other: without one, the other still costs the time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Draws programs whose ranks have uneven work, or one rank that is late at a barrier; and healthy ones of the same kind.
+"""Draws programs whose ranks have uneven work, or one rank that is late at a barrier; and healthy ones like them.
 
 Uneven work is more work on the ranks at fault, the others having the usual one. What is gained without it is the time
 of an execution in which they have the work of their peers, for a report does not show whether work was moved or added.
@@ -37,7 +37,7 @@ _BARRIER_STREAM = 52
 
 
 def drawn(chance: random.Random, seed: int, families: tuple[str, ...], kinds: tuple[str, ...] = ()) -> Program:
-    """A program of 4 to 16 ranks and 8 to 12 steps, captured as a whole, in which causes of these kinds can be found."""
+    """A program of 4 to 16 ranks and 8 to 12 steps, captured as a whole, in which these kinds can be found."""
     while True:
         program = draw_program(chance, seed, list(kinds), chance.choice(families))
         if LEAST_RANKS <= program.grid.ranks <= MOST_RANKS:
@@ -85,7 +85,7 @@ def late_cause(chance: random.Random, program: Program, rank: int) -> Cause:
 
 
 def uneven_cause(chance: random.Random, program: Program, kind: str) -> Cause:
-    """Uneven work of a kind, of an amount that is to be found, except for layers, of which there are one or two more."""
+    """Uneven work of a kind, of an amount to be found, except for layers, of which there are one or two more."""
     grid = program.grid
     steps = frozenset(range(program.steps))
 

@@ -1,4 +1,4 @@
-"""What a host does besides launching: pauses, allocations, modules, compilation, and what a rank does that is late at a barrier."""
+"""What a host does besides launching: pauses, allocations, modules, compilation, and what makes a rank late."""
 
 from __future__ import annotations
 

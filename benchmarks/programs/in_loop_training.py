@@ -1,4 +1,4 @@
-"""A training without a GPU: each phase is a sleep and 0.5 ms of computing; ranks meet at the end of each step, by a loopback store.
+"""A training without a GPU: each phase is a sleep and 0.5 ms of computing; ranks meet after each step, on loopback.
 
 Run as `in_loop_training.py RANK RANKS PORT PLAN`. PLAN is JSON: `steps`, `every`, `cases` (a list of first step, end,
 rank, phase), and `blocks` (the steps of a block, of which each third one runs with the report and the others without,
@@ -61,7 +61,7 @@ def work(phase: str, *, slow: bool) -> None:
 
 
 def main() -> None:
-    """Train, and print what the report says, then the CPU time and the duration of a step with the report and without."""
+    """Train, and print the report, then the CPU time and the duration of a step with and without the report."""
     rank, ranks, port, plan = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), json.loads(sys.argv[4])
     meeting = LoopbackStore(port)
     lines: list[str] = []

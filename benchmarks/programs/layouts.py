@@ -57,7 +57,7 @@ class Setting:
 
 
 def setting_of(index: int) -> Setting:
-    """The setting of the program of an index: all ids and scatters in turn, over all layouts; two of nine with several devices."""
+    """The setting of the program of an index: ids and scatters in turn, over layouts; some with several devices."""
     turn, rest = index % 9, index // 9
     layout = LAYOUTS[rest % len(LAYOUTS)]
     several = {0: PROCESSES[1], 4: PROCESSES[2]}.get((turn + rest + rest // len(LAYOUTS)) % 9, PROCESSES[0])

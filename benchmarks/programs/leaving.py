@@ -28,7 +28,7 @@ class Scatter:
         )
 
     def root(self, communicator: int, number: int) -> tuple[int, bool] | None:
-        """The rank of the root of a rooted operation, and whether it is the one that sends; the first member is the root."""
+        """The rank of the root of a rooted operation, and whether it sends; the first member is the root."""
         sends = ROOTED.get(self._lowered.operations[communicator, number].name)
         return None if sends is None else (self._lowered.program.communicators[communicator].ranks[0], sends)
 

@@ -30,7 +30,8 @@ FAMILIES = (
      "pageable-copy", "late-rank"},
     {"exposed-transfer", "pageable-copy", "sync-copy"},
 )  # fmt: skip
-"""Kinds that remove each other's time: a program's own loss of one kind is measured without planted causes of the others."""
+"""Kinds that remove each other's time: a program's own loss of one kind is measured without planted causes of the
+others."""
 
 
 LEAST_TRACE_NS = 20_000
@@ -56,7 +57,7 @@ class Truth:
     kinds: dict[str, float]
 
     def right(self, least: float, tie: float = 0.9) -> set[str]:
-        """The kinds that a first finding may have: the costliest, and those within a tenth of it; empty below `least`."""
+        """The kinds that a first finding may have: the costliest, and others within a tenth; empty below `least`."""
         best = max(self.kinds.values(), default=0.0)
         return {k for k, share in self.kinds.items() if share >= tie * best} if best >= least else set()
 
@@ -74,7 +75,7 @@ def measure(program: Program, without: Without | None = None) -> int:
 
 
 def leaves_a_trace(program: Program, cause: int) -> bool:
-    """Whether the judged steps record other events without a cause, or some that last `LEAST_TRACE_NS` longer or shorter.
+    """Whether the judged steps record other events without a cause, or some `LEAST_TRACE_NS` longer or shorter.
 
     What they do not show, nobody can tell from reports: a loader, say, of which batches are always ready.
 

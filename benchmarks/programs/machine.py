@@ -31,8 +31,8 @@ KERNEL, COLLECTIVE, COPY, RECORD, WAIT, SYNC, HOST, CALL, PUSH, POP, LOAD, GRAPH
 * CALL: name, duration, whether the device must be idle first
 * PUSH: text, domain, payload; POP
 * LOAD: workers, depth of the queue, duration of a batch, text of the range, whether reads are seen
-* GRAPH: stream, nodes, nothing, gap, call; a node is a kernel as (kernel, duration, work), or an operation of a communicator as
-  (kernel, duration of the transfer, 1.0, communicator, number of the operation)
+* GRAPH: stream, nodes, nothing, gap, call; a node is a kernel as (kernel, duration, work), or an operation of a
+  communicator as (kernel, duration of the transfer, 1.0, communicator, number of the operation)
 * MPI: name, duration of the transfer, communicator, number of the operation, bytes
 * THREAD: number of the thread that runs from here on
 * MARK: number of the step that ends here
@@ -93,7 +93,7 @@ class Leaving(Protocol):
         """The rank of the root of a rooted operation, and whether the root is the one that sends; None of any other."""
 
     def delays_ns(self, communicator: int, number: int, transfer_ns: int) -> dict[int, int]:
-        """By rank, how much later than the transfer it ends there, in ns, 0 or more; a rank that is left out ends with it."""
+        """By rank, how much later than the transfer it ends there, in ns, 0 or more; a missing rank ends with it."""
 
 
 class _Rank:
@@ -202,7 +202,7 @@ class _Meeting:
         self.ends: dict[int, int] = {}
 
     def arrive(self, rank: int, stream: int | None, start: int, transfer_ns: int) -> None:
-        """A member has begun, with a stream or, where that is None, with its host; those whose end is certain by it go on."""
+        """A member has begun, with a stream or, if None, with its host; those that then certainly end go on."""
         self.members[rank, stream] = start
         self.transfer_ns = max(self.transfer_ns, transfer_ns)
         complete = len(self.members) == self.size
@@ -246,8 +246,8 @@ class _Host:
     def run(self, code: Sequence[tuple[Any, ...]]) -> Iterator[bool]:
         """Run the instructions; stops (False) where it waits for a time that is not known yet, and ends with True."""
         at_once = {
-            RECORD: self._event, WAIT: self._event, HOST: self._compute, PUSH: self._push, POP: self._pop, LOAD: self._load,
-            THREAD: self._switch, MARK: self._mark, STALL: self._stall, IO: self._io,
+            RECORD: self._event, WAIT: self._event, HOST: self._compute, PUSH: self._push, POP: self._pop,
+            LOAD: self._load, THREAD: self._switch, MARK: self._mark, STALL: self._stall, IO: self._io,
         }  # fmt: skip
         enqueue = self.rank.enqueue
         for op in code:

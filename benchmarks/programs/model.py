@@ -1,4 +1,4 @@
-"""What a program is: its grid of ranks, its work, its communicators, what a report shows of it, and the causes of lost time."""
+"""What a program is: its grid of ranks, its work, communicators, what a report shows, and the causes of lost time."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Communicator:
     world: tuple[int, ...] = ()
 
     def transfer_ns(self, operation: str, size_bytes: int) -> float:
-        """Time from the last arrival to the end: NCCL's formula of bus bandwidth, solved for the time, and hops of a tree."""
+        """Time from the last arrival to the end: NCCL's bus bandwidth, solved for time, and hops of a tree."""
         return (
             self.passes(operation) * (size_bytes / self.bandwidth)
             + math.ceil(math.log2(len(self.ranks))) * self.latency_ns
@@ -203,10 +203,10 @@ class View:
 
 
 SPECIALS = ("one group", "two streams", "split", "re-created", "captured", "captured before", "windows", "dropped")
-"""What makes order harder to see: operations of several communicators in one group of NCCL; a communicator on two streams; a
-communicator that `ncclCommSplit` replaces, or that is aborted and created again under its name, while the job runs; a step that is
-one captured graph, captured while reports are recorded or before; windows that begin and end at other operations on each rank;
-records that the profiler lost."""
+"""What makes order harder to see: operations of several communicators in one group of NCCL; a communicator on two
+streams; a communicator that `ncclCommSplit` replaces, or that is aborted and created again under its name, while the
+job runs; a step that is one captured graph, captured while reports are recorded or before; windows that begin and end
+at other operations on each rank; records that the profiler lost."""
 
 RENEWED = 3
 """The step in which a communicator is replaced."""

@@ -176,7 +176,7 @@ Layer = tuple[tuple[str, Kernel, float], ...]
 
 
 def layer_of(style: str) -> tuple[Layer, Layer]:
-    """The kernels of a layer, forward and backward: (part, kernel, weight), the weights of forward adding up to about 1."""
+    """The kernels of a layer, forward and backward: (part, kernel, weight), weights of forward add up to about 1."""
     forward: Layer
     backward: Layer
     if style == "vision":

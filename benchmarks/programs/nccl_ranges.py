@@ -34,7 +34,7 @@ _OF_TORCH = {
 
 
 class _Call(NamedTuple):
-    """A call of NCCL: its name, the hash of its communicator or 0, the message, and of a message the peer as a member."""
+    """A call of NCCL: its name, the hash of its communicator or 0, the message, and its peer as a member."""
 
     name: str
     communicator: int
@@ -63,7 +63,7 @@ class NcclRanges:
         self._operations = random.Random(program.seed).randrange(900_000)
 
     def write(self, start: int, end: int, rank: int, calls: Sequence[tuple[int, Operation]], thread: int) -> None:
-        """The ranges of a call of a rank, or of several communicators' calls in a group; the end of a group launches all of it."""
+        """The ranges of a rank's call, or of several in a group; the end of a group launches all of it."""
         issued = [call for index, operation in calls for call in self._calls(rank, index, operation)]
         view, first = self._program.view, calls[0][1].name
         if view.groups and first in _OF_TORCH:  # PyTorch's own ranges around it
@@ -103,7 +103,7 @@ class NcclRanges:
     def _messages(
         role: str, ranks: tuple[int, ...], members: tuple[int, ...], rank: int, operation: Operation
     ) -> list[tuple[str, int, int]]:
-        """The sends and receives of an operation: (name, peer as a member, bytes); none of one that is a call of its own."""
+        """The sends and receives of an operation: (name, peer as a member, bytes); none of a call of its own."""
         place, count, size = members.index(rank), len(members), operation.size_bytes
         if operation.name == "AllToAll":
             return [(name, peer, size // count) for peer in range(count) for name in ("ncclSend", "ncclRecv")]

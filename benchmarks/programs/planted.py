@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from benchmarks.programs.model import Program
 
 Member = tuple[int, int, int]
-"""Rank of the process, place of the device among those of the process, number of the operation there, by start and stream."""
+"""Rank of the process, place of the device among those of the process, number of the operation there, by start and
+stream."""
 
 _ALWAYS = 1 << 62
 

@@ -240,7 +240,7 @@ def summary(judged: Sequence[Judgement], least: float) -> str:
 
 
 def _losses(answered: Sequence[Judgement]) -> list[str]:
-    """How near losses are to the truth, which is a span if the program also loses time of the planted kind without the cause."""
+    """How near losses are to the truth, which is a span if it loses such time without the cause."""
     found = [j for j in answered if j.true_shares and j.stated]
     ratios = []
     for j in found:

@@ -1,4 +1,4 @@
-"""Judges what is found of causes that change in time: kind, culprits, first step, loss; and that healthy programs have none."""
+"""Judges findings of causes that change in time: kind, culprits, first step, loss; healthy programs have none."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ OF_VICTIMS = ("sync", "exposed-communication", "slow-communicator")
 
 
 def truth_of_uneven(program: Program, base_ns: int | None = None) -> Truth:
-    """As `truth_of`; what sequences and tokens cost that differ a little by themselves counts as `imbalance` and `jitter`."""
+    """As `truth_of`; what slightly different sequences and tokens cost counts as `imbalance` and `jitter`."""
     truth = truth_of(program, base_ns)
     if not program.lengths and not program.tokens:
         return truth
@@ -105,7 +105,7 @@ def judge_uneven(
 
 
 def _is_card(program: Program, cause: Cause, finding: Mapping[str, Any]) -> bool:
-    """Whether a finding is about the cause: of a kind that is right or names a rank, and not about all ranks but culprits too."""
+    """Whether a finding is about the cause: of a right kind or a rank, and not about all ranks."""
     if finding["kind"] not in accepted_kinds(cause) | OF_A_RANK:
         return False
     devices = program.view.devices
@@ -117,6 +117,6 @@ def _is_card(program: Program, cause: Cause, finding: Mapping[str, Any]) -> bool
 
 
 def _is_natural(truth: Truth, cause: Cause, finding: Mapping[str, Any]) -> bool:
-    """Whether a finding states what the program loses to its kind by itself, as it does with tokens that differ a little."""
+    """Whether a finding states what the program loses to its kind by itself, as tokens that differ a little do."""
     costs = truth.kinds.get(finding["kind"], 0.0)
     return finding["kind"] != cause.kind and 0 < (finding["lost_share"] or 0.0) <= (1 + CLOSE) * costs

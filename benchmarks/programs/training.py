@@ -257,7 +257,7 @@ class _RankCode:
         ordered: bool = True,
         direction: str = "",
     ) -> int:
-        """Launch an operation of a communicator; its kernel waits for `after`, or for all work launched so far if `ordered`.
+        """Launch an operation of a communicator; its kernel waits for `after`, or for all work so far if `ordered`.
 
         Returns:
             The event of its end.
@@ -425,7 +425,7 @@ class _RankCode:
         return order + [("B", m) for m in range(program.micro - ahead, program.micro)]
 
     def _batched_schedule(self) -> None:
-        """The same order, where a stage sends and receives in one group what it exchanges with a neighbour at one time."""
+        """The same order, where a stage sends and receives in one group what it exchanges with a neighbour at once."""
         micro, later = self.program.micro, self.program.grid.pp - 1 - self.stage
         ahead = min(micro, later)
         for _ in range(ahead):
@@ -477,7 +477,7 @@ class _RankCode:
             self._planted_copy(cause)
 
     def mine_or_gone(self, *kinds: str) -> list[Cause]:
-        """The planted causes of this rank of these kinds, also those that are left out: what they do is then done right."""
+        """The planted causes of this rank of these kinds, also those that are left out: they are then done right."""
         return [c for c in self.program.causes if c.kind in kinds and (not c.ranks or self.rank in c.ranks)]
 
     def _planted_copy(self, cause: Cause) -> None:

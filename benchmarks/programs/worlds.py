@@ -17,10 +17,10 @@ SEVERAL_DEVICES = 0.2
 
 
 def as_ideal(program: Program) -> Program:
-    """The same program in the ideal world: all ends at once, all identifiers, equal streams and names, a process a device."""
+    """The same program in the ideal world: ends at once, all identifiers, equal streams and names, a device each."""
     view = replace(
-        program.view, nccl="none" if program.mpi else "json", streams_differ=False, protocols_differ=False, groups=False, devices=1,
-        stamp_ns=0, windows=(), dropped=(),
+        program.view, nccl="none" if program.mpi else "json", streams_differ=False, protocols_differ=False,
+        groups=False, devices=1, stamp_ns=0, windows=(), dropped=(),
     )  # fmt: skip
     return replace(program, scatter=0.0, view=view)
 

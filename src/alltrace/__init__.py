@@ -22,11 +22,13 @@ if TYPE_CHECKING:
 
 __version__ = "0.2.0"
 __all__ = [
-    "AlltraceError", "InputError", "OpenRun", "Result", "StrictError", "UsageError", "__version__", "diff", "hang_verdict", "open"
+    "AlltraceError", "InputError", "OpenRun", "Result", "StrictError", "UsageError", "__version__", "diff",
+    "hang_verdict", "open"
 ]  # fmt: skip
 
 
-def open(*inputs: str | PathLike[str], cache_dir: str | PathLike[str] | None = None) -> OpenRun:  # noqa: A001  the library's one verb
+# the library's one verb
+def open(*inputs: str | PathLike[str], cache_dir: str | PathLike[str] | None = None) -> OpenRun:  # noqa: A001
     """Open a run directory; or reports, which are imported into the cache first (see `alltrace.api.open_run`)."""
     from alltrace.api import open_run
 
@@ -34,7 +36,7 @@ def open(*inputs: str | PathLike[str], cache_dir: str | PathLike[str] | None = N
 
 
 def hang_verdict(folder: str | PathLike[str], at_ns: int | None = None) -> Result:
-    """Which rank a hanging or dead job waits for, and why, from what it left in a folder (see `alltrace.api.hang_verdict`)."""
+    """Which rank a hanging or dead job waits for, and why, from its files (see `alltrace.api.hang_verdict`)."""
     from alltrace.api import hang_verdict as verdict
 
     return verdict(folder, at_ns)

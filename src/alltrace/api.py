@@ -1,4 +1,4 @@
-"""The library: `alltrace.open(...)` opens a run; its tables are DuckDB relations, and recipes answer questions about it."""
+"""The library: `alltrace.open(...)` opens a run; its tables are DuckDB relations, recipes answer questions."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _FLAG = re.compile(r"(?<![\w-])--([a-z][a-z0-9-]*)")
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Result:
-    """The answer of a recipe or of a query, as a table: `len(result)` rows, `for row in result`, `result[0]`, `result["name"]`.
+    """A recipe's or query's answer, as a table: `len(result)` rows, `for row in result`, `result[0]`, `result["name"]`.
 
     Attributes:
         answer: Its table, what its columns mean, and notes.
@@ -201,7 +201,7 @@ class Findings:
 
     @property
     def cards(self) -> tuple[Card, ...]:
-        """A card for each finding: `what`, `who`, `cost`, `evidence`, `advice` and more, in the order of the rows of `diagnose`."""
+        """A card for each finding: `what`, `who`, `cost`, `evidence` and more, in the order of `diagnose`."""
         return self.diagnosis.cards
 
     @property
@@ -222,7 +222,7 @@ class Findings:
 
 
 class OpenRun(Run):
-    """A run, opened: `ranks`, `hosts`, `span_ns`, `recipe(...)`, `diagnose()`, `sql(...)`, `table(...)` and `aligned()`."""
+    """A run: `ranks`, `hosts`, `span_ns`, `recipe(...)`, `diagnose()`, `sql(...)`, `table(...)` and `aligned()`."""
 
     alignment: Aligned | None
     """The alignment, once a question needed it; `aligned()` computes it."""
@@ -236,7 +236,7 @@ class OpenRun(Run):
         return f"<alltrace run {self.name or path_text(self.path.name)}: {counts}, {facts['span_ns'] / 1e9:.3f} s>"
 
     def aligned(self, *, jobs: int | None = None) -> Aligned:
-        """What is derived over all ranks: collectives, matched instances, steps, clocks; all later reads are on these clocks.
+        """What is derived over all ranks: collectives, instances, steps, clocks; later reads use these clocks.
 
         Args:
             jobs: The most processes; None lets the number of rows decide.
@@ -249,7 +249,7 @@ class OpenRun(Run):
         return aligned(self, jobs=jobs)
 
     def table(self, table: str, ranks: Ranks = None) -> duckdb.DuckDBPyRelation:
-        """The canonical `table` of all ranks as a DuckDB relation (see `Run.table`); for `collectives` the run is aligned first."""
+        """The canonical `table` of all ranks as a DuckDB relation (see `Run.table`); `collectives` aligns first."""
         if table == "collectives" and self.overlay is None:
             self.aligned()
         return super().table(table, _numbers(ranks))
@@ -286,7 +286,7 @@ class OpenRun(Run):
         return Result(Answer.of(rows, about))
 
     def connect(self, tables: Sequence[str] | None = None, *, ids: bool = False) -> duckdb.DuckDBPyConnection:
-        """A DuckDB connection to the tables (see `Run.connect`); a run of several hosts is aligned first, so that times compare."""
+        """A DuckDB connection to the tables (see `Run.connect`); a run of several hosts is aligned first."""
         if len(self.hosts) > 1 and self.overlay is None:
             self.aligned()
         return super().connect(tables, ids=ids)
@@ -325,7 +325,7 @@ class OpenRun(Run):
         skip_warmup: bool = False,
         **options: OptionValue,
     ) -> Result | list[Result]:
-        """The answer of the recipe called `name`; of several, a list of their answers, with each table of a rank read once.
+        """The answer of the recipe called `name`; of several, a list of their answers, each table read once.
 
         Args:
             name: A recipe's name; `stats:NAME` for nsys' report of that name. Or a list of recipes: one that cannot
@@ -496,7 +496,7 @@ def diff(
 
 
 def hang_verdict(folder: str | PathLike[str], at_ns: int | None = None) -> Result:
-    """Which rank a hanging or dead job waits for, and why: the answer of `alltrace hang`, whose `answer.verdict` is the sentence.
+    """Which rank a hanging or dead job waits for, and why: the answer of `alltrace hang` (`answer.verdict`).
 
     Args:
         folder: The folder with what the job left: dumps, logs, stacks, records of steps.

@@ -68,7 +68,8 @@ class Grid:
 
 @dataclass(frozen=True)
 class Executed:
-    """A job's tables, its ranks as a run has them, and the true clocks: shifted time is `true * (1 + drift) + offset`."""
+    """A job's tables, its ranks as a run has them, and the true clocks: shifted time is `true * (1 + drift) +
+    offset`."""
 
     made: Made
     placed: list[PlacedRank]

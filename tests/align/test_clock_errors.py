@@ -96,7 +96,8 @@ def test_intervals_hold_the_truth():
 
 
 def test_over_a_time_an_interval_holds_offset_and_rate_together():
-    """A bound at one end or both: of a sum of independent normal errors, and of two sums that are independent as well."""
+    """A bound at one end or both: of a sum of independent normal errors, and of two sums that are independent as
+    well."""
     alone, none, one_side, both_sides = errors_over_time(
         np.array([300.0, 300.0, 300.0, 300.0]), np.array([0.0, 0.0, 0.0, 400.0]), np.array([0.0, 0.0, 400.0, 400.0])
     )

@@ -74,7 +74,8 @@ def test_hosts_that_are_containers_of_one_machine_share_its_monotonic_clock():
 
 
 def test_ranks_that_end_far_later_keep_their_hosts_clock_if_another_one_would_break_the_law():
-    """Two pairs that only their host connects; one rank mostly ends its operations 0.2 ms after its mate, in two modes."""
+    """Two pairs that only their host connects; one rank mostly ends its operations 0.2 ms after its mate, in two
+    modes."""
     long_ns, starts = 30_000, np.arange(40) * 1_000_000
     late = np.where(np.arange(40) % 8 == 0, 0, 200_000)
     instance, communicator, rank, start, end = [], [], [], [], []

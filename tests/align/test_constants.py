@@ -37,7 +37,8 @@ LEFT = {
 }
 """How many numbers modules still have of their own: these become fewer, never more."""
 MOST_LEFT = 110
-"""A number that a module needs anew follows from the run, or stands in `constants` with its measurement in place of another."""
+"""A number that a module needs anew follows from the run, or stands in `constants` with its measurement in place of
+another."""
 
 
 def numbers_of(text: str) -> list[float]:

@@ -91,7 +91,8 @@ def test_a_call_fills_what_is_null_and_names_the_message_of_a_kernel():
     )
     units = SimpleNamespace(
         numbers={n: np.array([64, -1]) for n in ("bytes", "count", "root", "peer", "group_rank", "group_size")},
-        communicator_id=np.array([group, 0]), datatype_id=np.array([kind, 0]), single_id=np.array([send, 0]), texts={"g"},
+        communicator_id=np.array([group, 0]), datatype_id=np.array([kind, 0]), single_id=np.array([send, 0]),
+        texts={"g"},
     )  # fmt: skip
     new = set()
     filled, changed = _filled(table, np.array([0, 1]), np.array([0, 0]), units, new)

@@ -48,8 +48,8 @@ def described_of(*instances, error_ns=lambda one, other: 0, sizes=(0,)):
     """`described` of instances, each of rows of (rank, start, end, others)."""
     rows = [(n, *row) for n, its in enumerate(instances) for row in its]
     columns = (
-        "op", "bytes", "datatype", "stream", "device", "evidence", "group_size", "root", "group_rank", "wait_start", "tag",
-        "synchronous",
+        "op", "bytes", "datatype", "stream", "device", "evidence", "group_size", "root", "group_rank", "wait_start",
+        "tag", "synchronous",
     )  # fmt: skip
     ranks = sorted({row[1] for row in rows})
     tables = {}

@@ -62,13 +62,16 @@ CASES = {
     "the same number set up again has new arguments": (
         [
             mpi(1, 2, "Recv_init", request=5, peer=0), mpi(10, 11, "Start", request=5), mpi(20, 30, "Wait", request=5),
-            mpi(40, 41, "Ssend_init", request=5, peer=1), mpi(50, 51, "Start", request=5), mpi(60, 70, "Wait", request=5),
+            mpi(40, 41, "Ssend_init", request=5, peer=1), mpi(50, 51, "Start", request=5),
+            mpi(60, 70, "Wait", request=5),
         ],
         [("Recv", 10, 30, 20, 0), ("Send", 50, 70, 60, 1)],
     ),
     "what is never completed has no end, but a message that was sent": (
-        [mpi(10, 12, "Isend", request=5), mpi(20, 21, "Isend", request=5), mpi(30, 31, "Irecv", request=6), mpi(40, 41, "Ibcast")],
-        [("Send", 10, 12, None, 1), ("Send", 20, 21, None, 1), ("Recv", 30, None, None, 1), ("Broadcast", 40, None, None, None)],
+        [mpi(10, 12, "Isend", request=5), mpi(20, 21, "Isend", request=5), mpi(30, 31, "Irecv", request=6),
+            mpi(40, 41, "Ibcast")],
+        [("Send", 10, 12, None, 1), ("Send", 20, 21, None, 1), ("Recv", 30, None, None, 1),
+            ("Broadcast", 40, None, None, None)],
     ),
     "a start of what was set up unrecorded is an operation of which the start alone is known": (
         [mpi(10, 11, "Start", request=5), mpi(20, 30, "Wait", request=5), mpi(40, 45, "Barrier")],

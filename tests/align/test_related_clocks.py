@@ -28,7 +28,8 @@ def farthest_apart_ns(executed):
     assert len({c.component for c in clocks.values()}) == 1
     times = np.array([0.0, executed.span_ns])
     common = np.array([
-        clocks[r].common(times * (1 + executed.drift[r]) + executed.offset_ns[r] - executed.made.shifts_ns[r]) for r in clocks
+        clocks[r].common(times * (1 + executed.drift[r]) + executed.offset_ns[r] - executed.made.shifts_ns[r])
+        for r in clocks
     ])  # fmt: skip
     return np.ptp(common, axis=0).max()
 

@@ -118,7 +118,8 @@ def test_a_full_disk_is_named_and_leaves_nothing(tmp_path, monkeypatch):
 
 
 def instances(found):
-    """The members of each instance as rank and row, with the communicator's ranks and its name unless it was inferred."""
+    """The members of each instance as rank and row, with the communicator's ranks and its name unless it was
+    inferred."""
     groups = {g.number: (g.ranks, g.size, g.found_by, g.found_by == "structure" or g.name) for g in found.groups}
     members = {}
     for row in found.members.select(["instance", "communicator", "rank", "row"]).to_pylist():

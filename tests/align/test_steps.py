@@ -239,7 +239,8 @@ def test_batches_of_a_thread_that_loads_data_are_no_steps(tmp_path):
 
 @pytest.mark.parametrize("optimizers", [1, 2], ids=["one", "two"])
 def test_optimizers_alone_end_the_steps(tmp_path, optimizers):
-    """With a pause between the first range of the program and its first step, and the loss read behind the optimizer."""
+    """With a pause between the first range of the program and its first step, and the loss read behind the
+    optimizer."""
     ranges = [_range(0, 50, "init")]
     for n in range(5):
         at = 1000 + 200 * n

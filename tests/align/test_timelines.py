@@ -57,8 +57,8 @@ def test_members_are_devices_of_ranks_with_their_operations_by_end():
 
 def test_kinds_are_what_is_alike_but_the_time():
     rows = [
-        op(0, 1, bytes=8), op(2, 3, bytes=8), op(4, 5, bytes=9), op(6, 7, bytes=8, stream=4), op(8, 9, BROADCAST, bytes=8),
-        op(10, 11, bytes=8, communicator=None), op(12, 13, bytes=8, communicator=HALF),
+        op(0, 1, bytes=8), op(2, 3, bytes=8), op(4, 5, bytes=9), op(6, 7, bytes=8, stream=4),
+        op(8, 9, BROADCAST, bytes=8), op(10, 11, bytes=8, communicator=None), op(12, 13, bytes=8, communicator=HALF),
     ]  # fmt: skip
     found = timelines({0: rows})
     kinds, its = found.kinds, found.of(0)

@@ -62,7 +62,7 @@ case "${FAKE:-whole}" in
   lies) exit 0 ;;
 esac
 exit $code
-"""
+"""  # noqa: E501
 
 
 @pytest.fixture

@@ -49,7 +49,7 @@ EMULATED = {
         "TORCHELASTIC_RUN_ID": "none",
     },
 }  # fmt: skip
-RANK_VARIABLES = "RANK OMPI_COMM_WORLD_RANK MV2_COMM_WORLD_RANK PALS_RANKID PMI_RANK JSM_NAMESPACE_RANK FLUX_TASK_RANK SLURM_PROCID".split()
+RANK_VARIABLES = "RANK OMPI_COMM_WORLD_RANK MV2_COMM_WORLD_RANK PALS_RANKID PMI_RANK JSM_NAMESPACE_RANK FLUX_TASK_RANK SLURM_PROCID".split()  # noqa: E501
 
 PROGRAM = f"""
 import os, signal, sys, time
@@ -158,8 +158,9 @@ def launch(launcher: str, ranks: int, command: list[str], folder: Path) -> list[
     hosts = ",".join(f"{n}:{each}" for n in NODES)
     if launcher == "openmpi":
         return [
-            str(find_mpirun()), "--mca", "plm", "rsh", "--mca", "ras", "^slurm", "--mca", "plm_rsh_agent", remote(folder),
-            "--mca", "odls_base_sigkill_timeout", "5",  # else it kills a second after SIGTERM; it always waits so long
+            str(find_mpirun()), "--mca", "plm", "rsh", "--mca", "ras", "^slurm", "--mca", "plm_rsh_agent",
+            remote(folder), "--mca", "odls_base_sigkill_timeout", "5",
+            # else it kills a second after SIGTERM; it always waits so long
             "--host", hosts, "-np", str(ranks), *command,
         ]  # fmt: skip
     if launcher == "mpich":

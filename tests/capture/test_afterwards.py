@@ -1,4 +1,5 @@
-"""What happens to reports once they are written: a run and a verdict in the job's log, copies, and no rank that hangs."""
+"""What happens to reports once they are written: a run and a verdict in the job's log, copies, and no rank that
+hangs."""
 
 import gzip
 import json

@@ -1,4 +1,5 @@
-"""Every launcher and every way to fail: which reports come home, what is said of those that do not, and the exit code."""
+"""Every launcher and every way to fail: which reports come home, what is said of those that do not, and the exit
+code."""
 
 from __future__ import annotations
 

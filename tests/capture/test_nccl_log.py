@@ -106,7 +106,7 @@ with open(name, "w") as log, steps() as window:
         say(f"AllReduce: opCount {{n}} sendbuff 0x1")
         time.sleep(0.002)
         window.step()
-"""
+"""  # noqa: E501
 
 
 def numbers(path):

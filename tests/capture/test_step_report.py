@@ -1,4 +1,5 @@
-"""The verdict inside the loop: a slow rank is named with its phase, noise is not, the phases add up, and nothing waits."""
+"""The verdict inside the loop: a slow rank is named with its phase, noise is not, the phases add up, and nothing
+waits."""
 
 import os
 import random
@@ -72,7 +73,8 @@ def rows_of(*, ranks=64, slow=None, phase="forward", extra=0.005, noise=0.01, st
     """What ranks send whose phases scatter, and that wait for the slowest of them."""
     chance = random.Random(seed)
     works = [
-        [[0.0, 0.0, *(s * chance.gauss(1, noise) + (extra if rank == slow and p == phase else 0) for p, s in PHASES.items())]
+        [[0.0, 0.0, *(s * chance.gauss(1, noise) + (extra if rank == slow and p == phase else 0) for p,
+            s in PHASES.items())]
          for _ in range(steps)]
         for rank in range(ranks)
     ]  # fmt: skip
@@ -349,9 +351,10 @@ def test_what_nvml_says_is_the_evidence(monkeypatch):
 
     nvml = SimpleNamespace(
         NVMLError=NVMLError, NVML_CLOCK_SM=1, nvmlEventTypeXidCriticalError=8, nvmlInit=lambda: None,
-        nvmlDeviceGetHandleByUUID=lambda uuid: uuid, nvmlEventSetCreate=object, nvmlDeviceRegisterEvents=lambda *_: None,
-        nvmlDeviceGetClockInfo=lambda *_: 1100, nvmlDeviceGetMaxClockInfo=lambda *_: 1980,
-        nvmlDeviceGetCurrentClocksThrottleReasons=lambda _: 0x24, nvmlEventSetWait_v2=wait,
+        nvmlDeviceGetHandleByUUID=lambda uuid: uuid, nvmlEventSetCreate=object,
+        nvmlDeviceRegisterEvents=lambda *_: None, nvmlDeviceGetClockInfo=lambda *_: 1100,
+        nvmlDeviceGetMaxClockInfo=lambda *_: 1980, nvmlDeviceGetCurrentClocksThrottleReasons=lambda _: 0x24,
+        nvmlEventSetWait_v2=wait,
     )  # fmt: skip
     cuda = SimpleNamespace(
         is_available=lambda: True, is_initialized=lambda: True, current_device=lambda: 0,

@@ -139,9 +139,11 @@ def test_answers_without_rows_or_a_picture_and_printable_names():
     ("given", "marks"),
     [
         ([1, 100], ["1 B", "2 B", "4 B", "8 B", "16 B", "32 B", "64 B", "128 B"]),
-        ([4, 2**30], ["4 B", "16 B", "64 B", "256 B", "1 KiB", "4 KiB", "16 KiB", "64 KiB", "256 KiB", "1 MiB", "4 MiB", "16 MiB",
+        ([4, 2**30], ["4 B", "16 B", "64 B", "256 B", "1 KiB", "4 KiB", "16 KiB", "64 KiB", "256 KiB", "1 MiB", "4 MiB",
+            "16 MiB",
                       "64 MiB", "256 MiB", "1 GiB"]),
-        ([8, 2**60], ["1 B", "32 B", "1 KiB", "32 KiB", "1 MiB", "32 MiB", "1 GiB", "32 GiB", "1 TiB", "32 TiB", "1 PiB", "32 PiB",
+        ([8, 2**60], ["1 B", "32 B", "1 KiB", "32 KiB", "1 MiB", "32 MiB", "1 GiB", "32 GiB", "1 TiB", "32 TiB",
+            "1 PiB", "32 PiB",
                       "1 EiB"]),
         ([0, -5, float("inf"), float("nan")], []),
         ([4096], ["4 KiB"]),

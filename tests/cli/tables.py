@@ -1,4 +1,5 @@
-"""A table with what is hard to write: names with quotes, ends of lines and markup, numbers without a value, decimals."""
+"""A table with what is hard to write: names with quotes, ends of lines and markup, numbers without a value,
+decimals."""
 
 import pyarrow as pa
 

@@ -171,8 +171,9 @@ def test_launches_of_other_grids_are_compared_by_name(tmp_path, capsys):
 
 
 def test_occupancy_with_other_registers(tmp_path, capsys):
-    columns = ["ID", "Kernel Name", "launch__registers_per_thread", "launch__shared_mem_per_block", "launch__block_size",
-               *(f"device__attribute_max_{n}_per_multiprocessor" for n in ("warps", "blocks", "registers"))]  # fmt: skip
+    columns = ["ID", "Kernel Name", "launch__registers_per_thread", "launch__shared_mem_per_block",
+               "launch__block_size", *(f"device__attribute_max_{n}_per_multiprocessor" for n in ("warps", "blocks",
+                   "registers"))]  # fmt: skip
     path = tmp_path / "a.csv"
     path.write_text(
         "\n".join(",".join(f'"{c}"' for c in row) for row in (columns, ("0", "f", 32, 0, 64, 64, 32, 65536))) + "\n"

@@ -254,7 +254,8 @@ def test_parquet_has_dictionaries_of_words_and_none_of_what_differs(tmp_path):
 
 
 def streamed(answer, rows=3, made=None):
-    """The same answer with all of its tables as streams of some rows at a time; `made` gets each piece as it is made."""
+    """The same answer with all of its tables as streams of some rows at a time; `made` gets each piece as it is
+    made."""
 
     def pieces(table):
         for first in range(0, table.num_rows, rows):

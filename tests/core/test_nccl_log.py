@@ -59,8 +59,8 @@ class Tables:
         calls, careful = np.zeros((self.room, len(FIELDS)), np.int64), np.zeros((self.room, 3), np.int64)
         operations = np.array([word_hash(name.encode()) for name in OPERATIONS], np.uint64)
         call_count, careful_count, self.known, self.lines, self.foreign, self.at = scan(
-            block, first_line, times, operations, *self.leads, self.processes, *self.numbers, self.communicators, self.known,
-            calls, careful,
+            block, first_line, times, operations, *self.leads, self.processes, *self.numbers, self.communicators,
+            self.known, calls, careful,
         )  # fmt: skip
         self.calls = [dict(zip(FIELDS, row, strict=True)) for row in calls[:call_count].tolist()]
         self.careful = careful[:careful_count].tolist()

@@ -225,8 +225,8 @@ def paired(lines, bounds, room):
         counters[paraver.ROWS] = line = 0
         while True:
             line = paraver.pair(
-                line, values, offsets, np.zeros(len(block), bool), np.array(FIRST_THREADS), np.array(types), slots, np.array(KINDS),
-                kept, heads, waiting, depths, places, out, counters, LENGTH, 0, 2, TAG,
+                line, values, offsets, np.zeros(len(block), bool), np.array(FIRST_THREADS), np.array(types), slots,
+                np.array(KINDS), kept, heads, waiting, depths, places, out, counters, LENGTH, 0, 2, TAG,
             )  # fmt: skip
             if line == len(block):
                 break
@@ -362,13 +362,14 @@ def sent(time, arrives):
 
 RARE = {
     "an end is that of the interval whose length says so": (
-        [event(1, WORK, 7, LENGTH, 5), event(2, WORK, 8), event(3, WORK, 9, LENGTH, 1), *(event(t, WORK, 0) for t in (4, 5, 6))],
+        [event(1, WORK, 7, LENGTH, 5), event(2, WORK, 8), event(3, WORK, 9, LENGTH, 1),
+            *(event(t, WORK, 0) for t in (4, 5, 6))],
         [[1, 0, 3, 4, 9, -1, -1, -1, -1], [1, 0, 2, 5, 8, -1, -1, -1, -1], [1, 0, 1, 6, 7, -1, -1, -1, -1]],
     ),
     "a launch that comes after the last one was taken still waits": (
         [
-            *(event(t, CALL, 1) for t in (1, 2, 3)), sent(3, 9), sent(2, 5), event(5, WORK, 1), event(6, CALL, 2), sent(6, 7),
-            event(7, WORK, 2), event(9, WORK, 3), *(event(t, WORK, 0) for t in (10, 11, 12)),
+            *(event(t, CALL, 1) for t in (1, 2, 3)), sent(3, 9), sent(2, 5), event(5, WORK, 1), event(6, CALL, 2),
+            sent(6, 7), event(7, WORK, 2), event(9, WORK, 3), *(event(t, WORK, 0) for t in (10, 11, 12)),
         ],
         [[1, 0, 9, 10, 3, 1, -1, -1, -1], [1, 0, 7, 11, 2, 3, -1, -1, -1], [1, 0, 5, 12, 1, 2, -1, -1, -1]],
     ),
@@ -381,7 +382,8 @@ RARE = {
         [[3, 0, 2, 3, 6, -1, -1, -1, -1], [3, 0, 1, 4, 5, -1, -1, -1, -1]],
     ),
     "work that has begun is launched too, but not by a line that is too long": (
-        [event(3, CALL, 1), event(3, MORE_WORK, 2), [*sent(3, 3), 0], event(4, MORE_WORK, 4), event(4, CALL, 1), sent(4, 4),
+        [event(3, CALL, 1), event(3, MORE_WORK, 2), [*sent(3, 3), 0], event(4, MORE_WORK, 4), event(4, CALL, 1),
+            sent(4, 4),
          event(5, MORE_WORK, 0), event(6, MORE_WORK, 0)],
         [[2, 0, 4, 5, 4, 1, -1, -1, -1], [2, 0, 3, 6, 2, -1, -1, -1, -1]],
     ),
@@ -426,7 +428,7 @@ def test_too_little_room_for_intervals_is_refused():
     with pytest.raises(IndexError):
         paraver.pair(
             0, np.array(line), np.array([0, 10]), np.zeros(1, bool), np.array([0, 1]), np.array([MARK]), np.array([0]),
-            np.array([paraver.PUNCTUAL]), np.array([-1]), one, np.zeros((1, 2), np.int64), one, np.full((2, 5), 1), around[:1],
-            np.zeros(4, np.int64), LENGTH, 0, 0, TAG,
+            np.array([paraver.PUNCTUAL]), np.array([-1]), one, np.zeros((1, 2), np.int64), one, np.full((2, 5), 1),
+            around[:1], np.zeros(4, np.int64), LENGTH, 0, 0, TAG,
         )  # fmt: skip
     assert set(around[1:].reshape(-1).tolist()) == {77}

@@ -1,4 +1,5 @@
-"""The times of a training's steps: phases add up, waits for a processor are of none, and records hold what was put in."""
+"""The times of a training's steps: phases add up, waits for a processor are of none, and records hold what was put
+in."""
 
 from __future__ import annotations
 

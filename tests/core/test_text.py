@@ -269,8 +269,8 @@ def word(shape, own, value=0):
 
 
 STEPS = [
-    (b"", text.VALUE), (b":", text.LATER), (b":", text.NEXT), (b":", text.LOW), (b":", text.LAST_HIGH), (b"|", text.AGAIN),
-    (b"", text.LOW), (b":", text.LAST_HIGH), (b"\n", text.STOP),
+    (b"", text.VALUE), (b":", text.LATER), (b":", text.NEXT), (b":", text.LOW), (b":", text.LAST_HIGH),
+    (b"|", text.AGAIN), (b"", text.LOW), (b":", text.LAST_HIGH), (b"\n", text.STOP),
 ]  # fmt: skip
 
 

@@ -74,7 +74,7 @@ if __name__ == "__main__":
                 filler.unlink(missing_ok=True)
             found[name] = told
     print(json.dumps(found))
-"""
+"""  # noqa: E501
 
 
 def test_a_full_disk_in_each_stage(tmp_path):

@@ -125,8 +125,8 @@ def test_slices_have_the_arguments_and_categories_of_the_profilers_own_traces(tm
         "dynamic shared memory": 0, "correlation": 5, "stream": 7, **work,
     }  # fmt: skip
     assert found[30][1] == {
-        "full name": COMMUNICATION_KERNEL, "correlation": 6, "collective": "AllReduce", "communicator": "0xabc", "sequence": 9,
-        "bytes": 4096, "datatype": "float32", "group size": 2, "stream": 20, **work,
+        "full name": COMMUNICATION_KERNEL, "correlation": 6, "collective": "AllReduce", "communicator": "0xabc",
+        "sequence": 9, "bytes": 4096, "datatype": "float32", "group size": 2, "stream": 20, **work,
     }  # fmt: skip
     assert found[60][1] == {"full name": "void gemm_kernel(int)", "stream": 7, **work}
     assert found[3] == (("memcpy HtoD", "gpu_memcpy"), {"bytes": 300, "source": "pinned", "stream": 30, **work})

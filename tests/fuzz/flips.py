@@ -30,8 +30,8 @@ from alltrace.trace.errors import AlltraceError
 from tests.making import flip
 
 _RECIPES = (
-    "info", "kernels", "breakdown", "overlap", "gaps", "collectives", "stragglers", "critical-path", "steps", "diagnose",
-    "stats:cuda_api_sum", "stats:nvtx_sum",
+    "info", "kernels", "breakdown", "overlap", "gaps", "collectives", "stragglers", "critical-path", "steps",
+    "diagnose", "stats:cuda_api_sum", "stats:nvtx_sum",
 )  # fmt: skip
 _MADE_AGAIN = ("manifest.json", "align", "operations", "tiles")
 """What a question may write again."""

@@ -80,7 +80,8 @@ def planted(sanitized, tmp_path_factory):
 
 
 def run_statement(statement, folder, more=(), sound="bytes(8)", **options):
-    """The result of a target that runs `statement` on each input that is not all zeros, and the environment it ran in."""
+    """The result of a target that runs `statement` on each input that is not all zeros, and the environment it ran
+    in."""
     (folder / "planted_target.py").write_text(TARGET.format(statement=statement, sound=sound))
 
     def variables(scratch):

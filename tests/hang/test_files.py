@@ -37,7 +37,7 @@ Root Cause (first observed failure):
   exitcode  : {code} (pid: 21127)
   error_file: <N/A>
 ============================================================
-"""
+"""  # noqa: E501
 PY_SPY = """Process 4711: python train.py
 Python v3.11.7 (/usr/bin/python3.11)
 
@@ -275,7 +275,8 @@ def test_other_files_and_dumps_of_noise_are_counted(tmp_path):
 
 
 def dumps_of_four(folder, damaged):
-    """Dumps of four ranks, of which rank 2 never enters the last all-reduce; `damaged`: what becomes of a rank's bytes."""
+    """Dumps of four ranks, of which rank 2 never enters the last all-reduce; `damaged`: what becomes of a rank's
+    bytes."""
     for rank in range(4):
         entries = [
             {

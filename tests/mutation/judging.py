@@ -15,8 +15,8 @@ from tests.mutation.contexts import JUDGES
 from tests.mutation.places import PACKAGE, ROOT, Place
 
 VERDICTS = ("killed", "timeout", "survived", "untested", "unsure")
-"""A test failed; the tests did not end, which counts as killed; all passed; there is none; it fails without the change too, or
-there was no time."""
+"""A test failed; the tests did not end, which counts as killed; all passed; there is none; it fails without the change
+too, or there was no time."""
 
 
 class Tree:

@@ -64,15 +64,16 @@ def named(tmp_path):
     ranks = {
         0: {
             "file_accesses": [
-                access(0, 5, "open", "/data/a"), access(10, 100, "read", "/data/a", 8000), access(120, 50, "read", "/data/a", 100),
-                access(200, 5, "close", "/data/a"), access(300, 7, "open", "/etc/hosts"),
+                access(0, 5, "open", "/data/a"), access(10, 100, "read", "/data/a", 8000),
+                access(120, 50, "read", "/data/a", 100), access(200, 5, "close", "/data/a"),
+                access(300, 7, "open", "/etc/hosts"),
             ],
             "ranges": [{"start": 0, "end": 115, "name": "load", "kind": "pushpop"}],
         },
         1: {
             "file_accesses": [
-                access(0, 10, "read", "/data/a", 900), access(20, 30, "write", "/out/b", 5000), access(60, 1, "read", "/out/b", 0),
-                access(70, 2, "other", "/out/b"),
+                access(0, 10, "read", "/data/a", 900), access(20, 30, "write", "/out/b", 5000),
+                access(60, 1, "read", "/out/b", 0), access(70, 2, "other", "/out/b"),
             ]
         },
     }  # fmt: skip

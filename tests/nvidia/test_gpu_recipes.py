@@ -52,7 +52,8 @@ def test_lateness_of_each_rank(tmp_path):
         return [
             {
                 "start": (1000 * n + late) * us, "end": (1000 * n + 100) * us, "communicator": "c0", "op": "AllReduce",
-                "sequence": n, "bytes": 1 << 20, "group_rank": rank, "group_size": 2, "datatype": "float32", "evidence": "trace",
+                "sequence": n, "bytes": 1 << 20, "group_rank": rank, "group_size": 2, "datatype": "float32",
+                "evidence": "trace",
             }
             for n, late in enumerate(own)
         ]  # fmt: skip

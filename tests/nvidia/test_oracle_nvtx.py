@@ -27,7 +27,8 @@ pytestmark = pytest.mark.oracle
 
 REPORTS = (
     "nvtx_sum", "nvtx_pushpop_sum", "nvtx_pushpop_trace", "nvtx_gpu_proj_trace", "nvtx_gpu_proj_sum", "nvtx_kern_sum",
-    "nvtx_kern_sum:base", "nvtx_kern_sum:mangled", "cuda_gpu_kern_sum:nvtx-name", "osrt_sum", "openacc_sum", "mpi_event_trace",
+    "nvtx_kern_sum:base", "nvtx_kern_sum:mangled", "cuda_gpu_kern_sum:nvtx-name", "osrt_sum", "openacc_sum",
+    "mpi_event_trace",
 )  # fmt: skip
 WITH_NVTX = {
     "a100x4_ddp_baseline_nsys2022.4", "a100x4_ddp_bucketcap_nsys2022.4", "dlprof_nsys2022.1", "fuser_nvtx_nsys2025.1",

@@ -45,10 +45,11 @@ def test_a_column_for_each_rank_as_nsys_has_them(run):
     assert tables["pace_delta_stats"].to_pylist() == [
         {"Count": 0, **dict.fromkeys(("Mean", "Std", "Min", "Q1", "Median", "Q3", "Max", "Sum"))},
         {
-            "Count": 2, "Mean": 15.0, "Std": np.std([20, 10], ddof=1), "Min": 10, "Q1": 12.5, "Median": 15.0, "Q3": 17.5, "Max": 20,
-            "Sum": 30,
+            "Count": 2, "Mean": 15.0, "Std": np.std([20, 10], ddof=1), "Min": 10, "Q1": 12.5, "Median": 15.0,
+            "Q3": 17.5, "Max": 20, "Sum": 30,
         },
-        {"Count": 1, "Mean": 10.0, "Std": None, "Min": 10, "Q1": 10.0, "Median": 10.0, "Q3": 10.0, "Max": 10, "Sum": 10},
+        {"Count": 1, "Mean": 10.0, "Std": None, "Min": 10, "Q1": 10.0, "Median": 10.0, "Q3": 10.0, "Max": 10,
+            "Sum": 10},
     ]  # fmt: skip
     (stats,) = tables["stats"].to_pylist()
     assert (stats["Text"], stats["Count"], stats["Median (approx)"], stats["Sum"]) == ("step", 5, 10.0, 60)

@@ -348,14 +348,16 @@ def test_statistics_of_the_projected_ranges(tmp_path):
     assert rows == [
         {
             # projected 10, 100 and 40 ns; 100, 150 and 20 ns on the CPU
-            "Range": "step", "Style": "PushPop", "Total Proj Time (ns)": 150, "Total Range Time (ns)": 270, "Range Instances": 3,
-            "Proj Avg (ns)": 50.0, "Proj Med (ns)": 40.0, "Proj Min (ns)": 10, "Proj Max (ns)": 100, "Proj StdDev (ns)": 45.8,
-            "Total GPU Ops": 4, "Avg GPU Ops": 1.3, "Avg Range Lvl": 0.0, "Avg Num Child": 0.3,
+            "Range": "step", "Style": "PushPop", "Total Proj Time (ns)": 150, "Total Range Time (ns)": 270,
+            "Range Instances": 3, "Proj Avg (ns)": 50.0, "Proj Med (ns)": 40.0, "Proj Min (ns)": 10,
+            "Proj Max (ns)": 100, "Proj StdDev (ns)": 45.8, "Total GPU Ops": 4, "Avg GPU Ops": 1.3,
+            "Avg Range Lvl": 0.0, "Avg Num Child": 0.3,
         },
         {
-            "Range": "inner", "Style": "PushPop", "Total Proj Time (ns)": 50, "Total Range Time (ns)": 80, "Range Instances": 1,
-            "Proj Avg (ns)": 50.0, "Proj Med (ns)": 50.0, "Proj Min (ns)": 50, "Proj Max (ns)": 50, "Proj StdDev (ns)": 0.0,
-            "Total GPU Ops": 1, "Avg GPU Ops": 1.0, "Avg Range Lvl": 1.0, "Avg Num Child": 0.0,
+            "Range": "inner", "Style": "PushPop", "Total Proj Time (ns)": 50, "Total Range Time (ns)": 80,
+            "Range Instances": 1, "Proj Avg (ns)": 50.0, "Proj Med (ns)": 50.0, "Proj Min (ns)": 50,
+            "Proj Max (ns)": 50, "Proj StdDev (ns)": 0.0, "Total GPU Ops": 1, "Avg GPU Ops": 1.0, "Avg Range Lvl": 1.0,
+            "Avg Num Child": 0.0,
         },
     ]  # fmt: skip
 

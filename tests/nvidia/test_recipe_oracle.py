@@ -161,13 +161,15 @@ def test_four_simulated_ranks(question: str, simulated: Any) -> None:
 # which questions real reports are asked; theirs fails on others for want of tables
 CORPUS = {
     "a100x4_ddp_baseline_nsys2022.4": (
-        "nvtx_sum", "cuda_gpu_kern_sum", "cuda_gpu_kern_sum base", "cuda_api_sum", "cuda_gpu_mem_time_sum", "cuda_gpu_mem_size_sum",
-        "gpu_gaps", "cuda_api_sync", "cuda_memcpy_async", "cuda_memcpy_sync", "cuda_memset_sync", "gpu_time_util",
-        "nvtx_gpu_proj_sum", "nccl_sum", "nccl_gpu_proj_sum",
+        "nvtx_sum", "cuda_gpu_kern_sum", "cuda_gpu_kern_sum base", "cuda_api_sum", "cuda_gpu_mem_time_sum",
+        "cuda_gpu_mem_size_sum", "gpu_gaps", "cuda_api_sync", "cuda_memcpy_async", "cuda_memcpy_sync",
+        "cuda_memset_sync", "gpu_time_util", "nvtx_gpu_proj_sum", "nccl_sum", "nccl_gpu_proj_sum",
     ),
-    "saxpy_mpi_nsys2022.2": ("cuda_gpu_kern_sum", "cuda_gpu_mem_time_sum", "gpu_gaps", "gpu_time_util", "cuda_api_sync"),
+    "saxpy_mpi_nsys2022.2": ("cuda_gpu_kern_sum", "cuda_gpu_mem_time_sum", "gpu_gaps", "gpu_time_util",
+        "cuda_api_sync"),
     "mpi_p2p_collectives_nsys2023.1": ("mpi_sum",),
-    "v100x4_mpi_openacc_one_report_nsys2022.3": ("mpi_sum", "cuda_gpu_kern_sum", "cuda_gpu_mem_time_sum", "osrt_sum", "nvtx_sum"),
+    "v100x4_mpi_openacc_one_report_nsys2022.3": ("mpi_sum", "cuda_gpu_kern_sum", "cuda_gpu_mem_time_sum", "osrt_sum",
+        "nvtx_sum"),
     "osrt_nsys2024.6": ("osrt_sum",),
 }  # fmt: skip
 QUESTIONS_OF_CORPUS = {**QUESTIONS, "mpi_sum": ("mpi_sum",)}

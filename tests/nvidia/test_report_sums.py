@@ -103,8 +103,8 @@ def ask(spec: str, *ranks: FakeRank, **options: Any) -> list[dict[str, Any]]:
 def test_kernels_of_all_ranks_by_rank_range_and_dimensions():
     assert ask("cuda_gpu_kern_sum", FIRST, SECOND) == [
         {
-            "Time (%)": 100.0, "Total Time (ns)": 100, "Instances": 4, "Avg (ns)": 25.0, "Med (ns)": 25.0, "Min (ns)": 10,
-            "Max (ns)": 40, "StdDev (ns)": 12.9, "Name": "gemm<float>",
+            "Time (%)": 100.0, "Total Time (ns)": 100, "Instances": 4, "Avg (ns)": 25.0, "Med (ns)": 25.0,
+            "Min (ns)": 10, "Max (ns)": 40, "StdDev (ns)": 12.9, "Name": "gemm<float>",
         }
     ]  # fmt: skip
     rows = ask("cuda_gpu_kern_sum:base", SECOND, FIRST, by_rank=True)
@@ -155,15 +155,16 @@ def test_calls_and_gpu_work_in_order_of_all_ranks():
     rows = ask("cuda_api_trace", FIRST, SECOND, by_rank=True)
     assert [(r["Rank"], r["Start (ns)"]) for r in rows] == [(0, 10), (1, 20), (0, 150), (0, 300)]
     assert rows[0] == {
-        "Rank": 0, "Start (ns)": 10, "Duration (ns)": 50, "Name": "cudaLaunchKernel", "Result": 0, "CorrID": 1, "Pid": 100,
-        "Tid": 101, "T-Pri": 20, "Thread Name": "python",
+        "Rank": 0, "Start (ns)": 10, "Duration (ns)": 50, "Name": "cudaLaunchKernel", "Result": 0, "CorrID": 1,
+        "Pid": 100, "Tid": 101, "T-Pri": 20, "Thread Name": "python",
     }  # fmt: skip
     rows = ask("cuda_gpu_trace", FIRST, SECOND)
     assert [r["Start (ns)"] for r in rows] == [100, 105, 120, 200, 450, 500]
     assert rows[0] == {
-        "Start (ns)": 100, "Duration (ns)": 10, "CorrId": 1, "GrdX": 4, "GrdY": 1, "GrdZ": 1, "BlkX": 128, "BlkY": 1, "BlkZ": 1,
-        "Reg/Trd": 32, "StcSMem (MB)": 0.0, "DymSMem (MB)": 0.049, "Bytes (MB)": None, "Throughput (MB/s)": None,
-        "SrcMemKd": None, "DstMemKd": None, "Device": "GPU A (2)", "Ctx": 1, "GreenCtx": None, "Strm": 7, "Name": "gemm<float>",
+        "Start (ns)": 100, "Duration (ns)": 10, "CorrId": 1, "GrdX": 4, "GrdY": 1, "GrdZ": 1, "BlkX": 128, "BlkY": 1,
+        "BlkZ": 1, "Reg/Trd": 32, "StcSMem (MB)": 0.0, "DymSMem (MB)": 0.049, "Bytes (MB)": None,
+        "Throughput (MB/s)": None, "SrcMemKd": None, "DstMemKd": None, "Device": "GPU A (2)", "Ctx": 1,
+        "GreenCtx": None, "Strm": 7, "Name": "gemm<float>",
     }  # fmt: skip
     fill, copy = rows[4], rows[5]
     assert (fill["SrcMemKd"], fill["DstMemKd"], fill["Name"]) == ("Device", None, "[CUDA memset]")
@@ -255,9 +256,9 @@ def test_unified_memory() -> None:
 
 
 CUDA = [
-    "cuda_api_gpu_sum", "cuda_api_sum", "cuda_api_trace", "cuda_gpu_kern_gb_sum", "cuda_gpu_kern_sum", "cuda_gpu_mem_size_sum",
-    "cuda_gpu_mem_time_sum", "cuda_gpu_sum", "cuda_gpu_trace", "cuda_kern_exec_sum", "cuda_kern_exec_trace",
-    "um_cpu_page_faults_sum", "um_sum", "um_total_sum",
+    "cuda_api_gpu_sum", "cuda_api_sum", "cuda_api_trace", "cuda_gpu_kern_gb_sum", "cuda_gpu_kern_sum",
+    "cuda_gpu_mem_size_sum", "cuda_gpu_mem_time_sum", "cuda_gpu_sum", "cuda_gpu_trace", "cuda_kern_exec_sum",
+    "cuda_kern_exec_trace", "um_cpu_page_faults_sum", "um_sum", "um_total_sum",
 ]  # fmt: skip
 
 

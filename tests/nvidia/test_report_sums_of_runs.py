@@ -118,8 +118,8 @@ def test_sizes_of_messages(tmp_path):
     run = make_run(tmp_path / "run", {0: {"mpi": sends}})
     assert ask(run, find_report("mpi_msg_size_sum")).table.to_pylist() == [
         {
-            "Total Message Volume (MB)": 9.0, "Instances": 3, "Avg (MB)": 3.0, "Med (MB)": 2.0, "Min (MB)": 1.0, "Max (MB)": 6.0,
-            "StdDev (MB)": 2.646, "Source": "p2p", "Name": "MPI_Send",
+            "Total Message Volume (MB)": 9.0, "Instances": 3, "Avg (MB)": 3.0, "Med (MB)": 2.0, "Min (MB)": 1.0,
+            "Max (MB)": 6.0, "StdDev (MB)": 2.646, "Source": "p2p", "Name": "MPI_Send",
         }
     ]  # fmt: skip
     rows = ask(run, find_report("mpi_event_trace")).table.to_pylist()
@@ -162,6 +162,7 @@ def test_migrations_and_faults_by_address_and_together(run_unified):
     assert ask(run_unified, find_report("um_total_sum")).table.to_pylist() == [
         {
             "Total HtoD Migration Size (MB)": 3.0, "Total DtoH Migration Size (MB)": 0.5, "Total CPU Page Faults": 2,
-            "Total GPU PageFaults": 30, "Minimum Virtual Address": "0x7F0000000000", "Maximum Virtual Address": "0x7F0000001000",
+            "Total GPU PageFaults": 30, "Minimum Virtual Address": "0x7F0000000000",
+            "Maximum Virtual Address": "0x7F0000001000",
         }
     ]  # fmt: skip

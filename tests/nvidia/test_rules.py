@@ -34,12 +34,14 @@ def test_asynchronous_copies_of_pageable_memory(tmp_path):
     found, notes = rows(tmp_path, "cuda_memcpy_async", {"copies": copies, "api": api})
     assert found == [
         {
-            "Duration": 20, "Start": 10, "Src Kind": "Pageable", "Dst Kind": "Device", "Bytes": 7, "PID": 4000, "Device ID": 0,
-            "Context ID": 1, "Green Context ID": None, "Stream ID": 30, "API Name": "cudaMemcpyAsync_v3020", "File": "rank0",
+            "Duration": 20, "Start": 10, "Src Kind": "Pageable", "Dst Kind": "Device", "Bytes": 7, "PID": 4000,
+            "Device ID": 0, "Context ID": 1, "Green Context ID": None, "Stream ID": 30,
+            "API Name": "cudaMemcpyAsync_v3020", "File": "rank0",
         },
         {
-            "Duration": 5, "Start": 40, "Src Kind": "Device", "Dst Kind": "Pageable", "Bytes": 1 << 20, "PID": 4000, "Device ID": 0,
-            "Context ID": 1, "Green Context ID": None, "Stream ID": 30, "API Name": "cudaMemcpy2DAsync", "File": "rank0",
+            "Duration": 5, "Start": 40, "Src Kind": "Device", "Dst Kind": "Pageable", "Bytes": 1 << 20, "PID": 4000,
+            "Device ID": 0, "Context ID": 1, "Green Context ID": None, "Stream ID": 30, "API Name": "cudaMemcpy2DAsync",
+            "File": "rank0",
         },
     ]  # fmt: skip
     assert "pinned" in notes[0]

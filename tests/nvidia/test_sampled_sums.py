@@ -64,12 +64,12 @@ def test_every_gpu_metric_in_numbers(tmp_path):
     run = make_run(tmp_path / "run", {0: {**ANCHOR, "gpu_metrics": [*gpu("A", [1, 2, 3, 10]), *gpu("B", [7])]}})
     assert ask(run, "gpu_metric_util_sum").table.to_pylist() == [
         {
-            "Name": None, "GPU": 0, "Metric": "A", "Count": 4, "Mean": 4.0, "Std": 4.1, "Min": 1.0, "Q1": 1.8, "Median": 2.5,
-            "Q3": 4.8, "Max": 10.0, "File": "rank0",
+            "Name": None, "GPU": 0, "Metric": "A", "Count": 4, "Mean": 4.0, "Std": 4.1, "Min": 1.0, "Q1": 1.8,
+            "Median": 2.5, "Q3": 4.8, "Max": 10.0, "File": "rank0",
         },
         {
-            "Name": None, "GPU": 0, "Metric": "B", "Count": 1, "Mean": 7.0, "Std": None, "Min": 7.0, "Q1": 7.0, "Median": 7.0,
-            "Q3": 7.0, "Max": 7.0, "File": "rank0",
+            "Name": None, "GPU": 0, "Metric": "B", "Count": 1, "Mean": 7.0, "Std": None, "Min": 7.0, "Q1": 7.0,
+            "Median": 7.0, "Q3": 7.0, "Max": 7.0, "File": "rank0",
         },
     ]  # fmt: skip
 

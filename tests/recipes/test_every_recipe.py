@@ -171,7 +171,8 @@ def three(made):
 
 @pytest.fixture(scope="module")
 def of_three(made):
-    """Gives the answer of three ranks to a recipe with these options, or with those it cannot do without; asked once."""
+    """Gives the answer of three ranks to a recipe with these options, or with those it cannot do without; asked
+    once."""
     answers = {}
 
     def answer(name, options=None):

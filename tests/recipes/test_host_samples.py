@@ -106,7 +106,8 @@ def test_rates_stand_with_the_rank_that_works_on_the_gpu_and_else_with_the_repor
     answer = ask(run, "gpu-rates")
     found = [(r["rank"], r["gpu"], r["rate"], r["mean"], r["mean_bytes_per_s"]) for r in answer.table.to_pylist()]
     assert found == [
-        (0, "GPU-0", "dram read", 20.0, 200), (0, "GPU-2", "sm active", 8.0, None), (1, "GPU-1", "sm active", 50.0, None),
+        (0, "GPU-0", "dram read", 20.0, 200), (0, "GPU-2", "sm active", 8.0, None),
+        (1, "GPU-1", "sm active", 50.0, None),
     ]  # fmt: skip
     assert [r["rank"] for r in ask(run, "gpu-rates", ranks=[1]).table.to_pylist()] == [1]
 
@@ -139,7 +140,8 @@ def test_without_any_samples_nothing_is_asked(tmp_path):
 
 @pytest.fixture(scope="module")
 def simulated(tmp_path_factory):
-    """Two hosts of four ranks, of which the first of each has the samples of all its GPUs; and the same without that."""
+    """Two hosts of four ranks, of which the first of each has the samples of all its GPUs; and the same without
+    that."""
     folder = tmp_path_factory.mktemp("hosts")
     runs = []
     for per_host in (True, False):

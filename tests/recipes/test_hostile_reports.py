@@ -20,9 +20,9 @@ from alltrace.run.store import Run
 from alltrace.trace.errors import UsageError
 
 NAMES = (
-    "'; DROP TABLE parts; --", 'a "quoted" name', "$name", "$1", "${HOME}", "{rank}", "{0}", "%s%n%d%", "a\x00b", "a\x00c", "\x00",
-    "--", "/* */", "x'); SELECT 1; (", "\u2028", "\n", "\r\n", "\t", "\\", "?", "names", "text_of(1)", "NULL", "nan", "a", "A", "é",
-    "e\u0301", "\ufeff", "\x1b[31m", "\u202eesrever", "*", "a@b/0", "b" * 200_000,
+    "'; DROP TABLE parts; --", 'a "quoted" name', "$name", "$1", "${HOME}", "{rank}", "{0}", "%s%n%d%", "a\x00b",
+    "a\x00c", "\x00", "--", "/* */", "x'); SELECT 1; (", "\u2028", "\n", "\r\n", "\t", "\\", "?", "names", "text_of(1)",
+    "NULL", "nan", "a", "A", "é", "e\u0301", "\ufeff", "\x1b[31m", "\u202eesrever", "*", "a@b/0", "b" * 200_000,
     b"caf\xe9", b"caf\xe8", b"\xed\xa0\x80", b"caf\\xe9 is text",
 )  # fmt: skip
 """Texts, and bytes that are not UTF-8; of the last two that differ in a bad byte, each is a name of its own."""

@@ -87,7 +87,8 @@ def test_a_replay_with_next_to_nothing_missing_is_answered(tmp_path):
 def test_info_says_what_and_when(run):
     (row,) = ask(run, "info").extra["missing_records"]
     assert row == {
-        "rank": 0, "what": "kernels", "number": 1, "of": 10, "place": "places", "start_ns": 70, "end_ns": 150, "unrecorded_ns": 30,
+        "rank": 0, "what": "kernels", "number": 1, "of": 10, "place": "places", "start_ns": 70, "end_ns": 150,
+        "unrecorded_ns": 30,
     }  # fmt: skip
 
 

@@ -50,7 +50,8 @@ def added(monkeypatch, name, value):
 
 
 def test_recipes_load_without_pandas_which_pyarrow_would_load(tmp_path):
-    """A command keeps pandas out once it has loaded its recipe; what a recipe makes when it is loaded is before that."""
+    """A command keeps pandas out once it has loaded its recipe; what a recipe makes when it is loaded is before
+    that."""
     (tmp_path / "pandas.py").write_text("raise SystemExit('loaded')")
     code = f"""
 import sys

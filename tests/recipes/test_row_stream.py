@@ -117,7 +117,8 @@ KERNELS = st.lists(
 def test_kernels_come_with_their_calls_whenever_they_run(
     tmp_path_factory, ranks, rows, room_bytes, looked_up, in_order
 ):
-    """Calls that start at once, several calls of an id, ids of two processes and in no order, ends that are not known."""
+    """Calls that start at once, several calls of an id, ids of two processes and in no order, ends that are not
+    known."""
 
     def events(found, **more):
         ids = sorted(found, key=lambda e: -1 if e[2] is None else e[2]) if in_order else found

@@ -43,12 +43,12 @@ BESIDE: dict[tuple[str, str], dict[str, Any]] = {
 """The options that another one needs beside it."""
 
 VALUES: dict[str, Any] = {
-    "alpha": 0.2, "base": True, "bins": 7, "call_cutoff_ns": 3_000, "chunks": 10, "communicator": "0", "delay_cutoff_ns": 5_000,
-    "divisor": 10, "filter_nvtx": "forward", "filter_projected_nvtx": "forward", "full": 2, "gap": 20_000, "gpus": 3,
-    "ignore": "lib", "kernel": "gemm", "kernel_delay_ns": 5_000, "kind": "compute", "link_gb_per_s": 50.0, "longest_n": 3,
-    "match_ranges": "gemm", "max_error": 1e9, "min_length": 2, "min_ns": 20_000, "name": "vectorized_elementwise_kernel",
-    "nccl_tests": MARK + "nccl_tests.txt", "nvtx": "forward", "op": "AllReduce", "operator": "layer",
-    "range": "forward", "rank": "1",
+    "alpha": 0.2, "base": True, "bins": 7, "call_cutoff_ns": 3_000, "chunks": 10, "communicator": "0",
+    "delay_cutoff_ns": 5_000, "divisor": 10, "filter_nvtx": "forward", "filter_projected_nvtx": "forward", "full": 2,
+    "gap": 20_000, "gpus": 3, "ignore": "lib", "kernel": "gemm", "kernel_delay_ns": 5_000, "kind": "compute",
+    "link_gb_per_s": 50.0, "longest_n": 3, "match_ranges": "gemm", "max_error": 1e9, "min_length": 2, "min_ns": 20_000,
+    "name": "vectorized_elementwise_kernel", "nccl_tests": MARK + "nccl_tests.txt", "nvtx": "forward",
+    "op": "AllReduce", "operator": "layer", "range": "forward", "rank": "1",
     "reference": MARK + "runs/ddp/run", "rows": 4, "scale": 0.5, "threshold": 30, "ticks_threshold": 100, "top": 3,
     "what": "kernel,step",
 }  # fmt: skip

@@ -1,4 +1,5 @@
-"""What faces write about two of the recorded runs: formats, exports, the page's data and the report, as text by name."""
+"""What faces write about two of the recorded runs: formats, exports, the page's data and the report, as text by
+name."""
 
 from __future__ import annotations
 
@@ -30,9 +31,9 @@ _STATS = ("cuda_gpu_kern_sum", "cuda_api_sum", "nvtx_sum", "cuda_gpu_mem_size_su
 _RULES = ("cuda_memcpy_async", "cuda_api_sync", "gpu_gaps", "gpu_time_util")
 _EXPORTS = {
     "paraver": ("trace.prv", ()), "paraver nsys2prv": ("trace.prv", ("--ids", "nsys2prv", "--fold-streams")),
-    "chrome": ("trace.json", ()), "perfetto": ("trace.pftrace", ()), "perfetto gpu events": ("trace.pftrace", ("--gpu-events",)),
-    "talp": ("talp.json", ()), "csv": ("tables", ()), "csv of steps": ("tables", ("--steps", "1:3", "--ranks", "1")),
-    "parquet": ("tables", ()), "arrow": ("tables", ()),
+    "chrome": ("trace.json", ()), "perfetto": ("trace.pftrace", ()),
+    "perfetto gpu events": ("trace.pftrace", ("--gpu-events",)), "talp": ("talp.json", ()), "csv": ("tables", ()),
+    "csv of steps": ("tables", ("--steps", "1:3", "--ranks", "1")), "parquet": ("tables", ()), "arrow": ("tables", ()),
 }  # fmt: skip
 _DATES = re.compile(r"\d\d/\d\d/\d{4} at \d\d:\d\d|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+]\d{4}")
 

@@ -155,9 +155,9 @@ def kernels(name: str) -> dict[str, dict[str, float]]:
     for kernel, values in lengths.items():
         quarters = statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else values * 3
         found[kernel] = {
-            "ranks": len(ranks[kernel]), "count": len(values), "total_ns": sum(values), "time_percent": 100 * sum(values) / whole,
-            "mean_ns": statistics.fmean(values), "min_ns": min(values), "max_ns": max(values), "q1_ns": quarters[0],
-            "median_ns": quarters[1], "q3_ns": quarters[2],
+            "ranks": len(ranks[kernel]), "count": len(values), "total_ns": sum(values),
+            "time_percent": 100 * sum(values) / whole, "mean_ns": statistics.fmean(values), "min_ns": min(values),
+            "max_ns": max(values), "q1_ns": quarters[0], "median_ns": quarters[1], "q3_ns": quarters[2],
             **({"stddev_ns": statistics.stdev(values)} if len(values) > 1 else {}),
         }  # fmt: skip
     return found

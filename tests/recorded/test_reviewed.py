@@ -42,8 +42,8 @@ LOSSES = {
 """Planted faults whose loss is known, with the share of it in the steps that are judged."""
 WITHOUT_LOSS = {
     ("experts-imbalance", "imbalance"), ("experts-imbalance", "host-pause"), ("experts-imbalance", "capture-fault"),
-    ("sharded-slow-host", "capture-fault"), ("kineto-exposed", "exposed-communication"), ("kineto-exposed", "low-bandwidth"),
-    ("host-bound", "pageable-copy"),
+    ("sharded-slow-host", "capture-fault"), ("kineto-exposed", "exposed-communication"),
+    ("kineto-exposed", "low-bandwidth"), ("host-bound", "pageable-copy"),
 }  # fmt: skip
 """Planted faults that are found, with a loss that other faults of the run share."""
 ON_GPUS = [name for name, world in WORLDS.items() if world.kind != "mpi"]

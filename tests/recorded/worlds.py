@@ -10,20 +10,22 @@ BASE: dict[str, Any] = {
     # layout
     "hosts": 2, "ranks_per_host": 2, "tensor_parallel": 1, "pipeline_stages": 1, "expert_parallel": 1,
     # work
-    "layers": 3, "kernels_per_layer": 4, "optimizer_kernels": 2, "kernel_ns": 60_000, "jitter": 0.05, "host_call_ns": 4_500,
-    "host_jitter": 0.0, "host_gap_ns": 2_000, "extra_calls": 0, "kernels_per_range": 2, "data_ns": 200_000, "batch_bytes": 8 << 20,
-    "gradient_bytes": 60_000_000, "buckets": 2, "activation_bytes": 8 << 20, "microbatches": 2, "kernel_names": 0,
-    "warmup_steps": 1, "warmup_factor": 1.6, "checkpoint_every": 0, "checkpoint_bytes": 20_000_000, "checkpoint_ns": 2_000_000,
-    "autograd_thread": True, "nvtx": True,
+    "layers": 3, "kernels_per_layer": 4, "optimizer_kernels": 2, "kernel_ns": 60_000, "jitter": 0.05,
+    "host_call_ns": 4_500, "host_jitter": 0.0, "host_gap_ns": 2_000, "extra_calls": 0, "kernels_per_range": 2,
+    "data_ns": 200_000, "batch_bytes": 8 << 20, "gradient_bytes": 60_000_000, "buckets": 2, "activation_bytes": 8 << 20,
+    "microbatches": 2, "kernel_names": 0, "warmup_steps": 1, "warmup_factor": 1.6, "checkpoint_every": 0,
+    "checkpoint_bytes": 20_000_000, "checkpoint_ns": 2_000_000, "autograd_thread": True, "nvtx": True,
     # links
     "within_host_gb_per_s": 300.0, "between_hosts_gb_per_s": 100.0, "copy_gb_per_s": 25.0, "latency_ns": 15_000,
     "end_jitter_ns": 2_000,
     # clocks
-    "offset_ms": 500.0, "drift_ppm": 20.0, "stamp_error_ms": 2.0, "start_spread_s": 2.0, "outlier_share": 0.0, "outlier_ms": 10.0,
+    "offset_ms": 500.0, "drift_ppm": 20.0, "stamp_error_ms": 2.0, "start_spread_s": 2.0, "outlier_share": 0.0,
+    "outlier_ms": 10.0,
     # environment
-    "schema": "3.25.0", "rank_source": "environment", "visible_devices": False, "shared_pids": False, "unordered": False,
-    "page_bytes": 1024, "secrets": False, "osrt": True, "gpu_metrics_hz": 500, "gpu_metrics_per_host": True, "step_names": "step",
-    "grouped_all_to_all": False, "operators": False, "dropped_share": 0.0,
+    "schema": "3.25.0", "rank_source": "environment", "visible_devices": False, "shared_pids": False,
+    "unordered": False, "page_bytes": 1024, "secrets": False, "osrt": True, "gpu_metrics_hz": 500,
+    "gpu_metrics_per_host": True, "step_names": "step", "grouped_all_to_all": False, "operators": False,
+    "dropped_share": 0.0,
     # the ideal world, in which answers can be reviewed by plain sums
     "scatter": 0.0, "payloads": True, "device_table": True, "own_streams": False, "own_kernels": False,
 }  # fmt: skip
@@ -56,9 +58,9 @@ _PIPELINE = {"pipeline_stages": 2, "layers": 4, "kernels_per_layer": 3, "seed": 
 _SHARDED = {"visible_devices": True, "shared_pids": True, "unordered": True, "seed": 14, "autograd_thread": False}
 _EXPERTS = {"expert_parallel": 2, "grouped_all_to_all": True, "seed": 15, "secrets": True, "gpu_metrics_hz": 0}
 _HOST = {
-    "hosts": 1, "ranks_per_host": 2, "steps": 6, "layers": 2, "kernels_per_layer": 8, "kernel_ns": 3_000, "host_call_ns": 1_500,
-    "host_gap_ns": 1_000, "extra_calls": 1, "kernel_names": 0, "buckets": 1, "checkpoint_every": 3, "gradient_bytes": 4_000_000,
-    "seed": 16, "warmup_steps": 0, "step_names": "profiler",
+    "hosts": 1, "ranks_per_host": 2, "steps": 6, "layers": 2, "kernels_per_layer": 8, "kernel_ns": 3_000,
+    "host_call_ns": 1_500, "host_gap_ns": 1_000, "extra_calls": 1, "kernel_names": 0, "buckets": 1,
+    "checkpoint_every": 3, "gradient_bytes": 4_000_000, "seed": 16, "warmup_steps": 0, "step_names": "profiler",
 }  # fmt: skip
 _OPERATORS = {"operators": True, "step_names": "profiler", "seed": 17, "kernels_per_layer": 6, "steps": 4}
 
@@ -87,17 +89,19 @@ WORLDS: dict[str, World] = {
     "experts": World("a mixture of experts, its all-to-all as sends and receives", layout="expert", values=_EXPERTS),
     "experts-imbalance": World(
         "the same, experts with more work, and a report that ends early", layout="expert", values=_EXPERTS,
-        faults=("imbalance:ranks=1:extra=1.0", "host-pause:ranks=2:pause_ns=4000000:every=2", "cut-short:ranks=3:share=0.8"),
+        faults=("imbalance:ranks=1:extra=1.0", "host-pause:ranks=2:pause_ns=4000000:every=2",
+            "cut-short:ranks=3:share=0.8"),
     ),
     "host": World("two ranks on one host with very short kernels and checkpoints", values=_HOST),
     "host-bound": World(
         "the same, bound by its host: launches, waits, allocations and copies", values=_HOST,
         faults=(
-            "launch-bound:steps=0-1:pieces=2:gap_ns=12000", "sync:steps=2-3", "allocation:steps=2-3", "pageable-copy:ranks=1",
-            "idle-gap:ranks=0:steps=4-5:gap_ns=400000",
+            "launch-bound:steps=0-1:pieces=2:gap_ns=12000", "sync:steps=2-3", "allocation:steps=2-3",
+            "pageable-copy:ranks=1", "idle-gap:ranks=0:steps=4-5:gap_ns=400000",
         ),
     ),
-    "kineto": World("traces of the PyTorch profiler with operators, memory and graphs", kind="kineto", values=_OPERATORS),
+    "kineto": World("traces of the PyTorch profiler with operators, memory and graphs", kind="kineto",
+        values=_OPERATORS),
     "kineto-exposed": World(
         "traces of the PyTorch profiler, nothing overlaps, a rank with long copies, some events dropped",
         kind="kineto", layout="sharded",

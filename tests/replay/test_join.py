@@ -101,9 +101,10 @@ def test_a_member_that_ends_a_little_before_the_one_that_it_awaits_did_wait(earl
         when = np.array([0, begin, end])
         ones, zeros = np.ones(2, np.int64), np.zeros(2, np.int64)
         return SimpleNamespace(
-            rank=rank, when=when, kind=np.full(3, TRANSFER), source=np.array([0, 1])[:1], target=np.array([1]), elsewhere=zeros[:0],
-            fixed_ns=zeros[:1], idle_ns=zeros[:1], host_ns=np.array([begin]), work_ns=zeros[:1], track=ones, launched=when,
-            member_row=zeros[:1], member_arrival=np.array([1]), member_wait=np.array([1]), member_end=np.array([2]),
+            rank=rank, when=when, kind=np.full(3, TRANSFER), source=np.array([0, 1])[:1], target=np.array([1]),
+            elsewhere=zeros[:0], fixed_ns=zeros[:1], idle_ns=zeros[:1], host_ns=np.array([begin]), work_ns=zeros[:1],
+            track=ones, launched=when, member_row=zeros[:1], member_arrival=np.array([1]), member_wait=np.array([1]),
+            member_end=np.array([2]),
         )  # fmt: skip
 
     late = 1_000_000
@@ -129,9 +130,10 @@ def test_who_only_began_an_operation_gains_from_a_sooner_partner_what_it_waits_i
         when = np.array([0, begin, asks, end])
         zeros = np.zeros(2, np.int64)
         return SimpleNamespace(
-            rank=rank, when=when, kind=np.full(4, TRANSFER), source=np.array([0, 1]), target=np.array([1, 2]), elsewhere=zeros[:0],
-            fixed_ns=zeros, idle_ns=zeros, host_ns=np.diff(when[:3]), work_ns=zeros, track=np.ones(4, np.int64), launched=when,
-            member_row=zeros[:1], member_arrival=np.array([1]), member_wait=np.array([2]), member_end=np.array([3]),
+            rank=rank, when=when, kind=np.full(4, TRANSFER), source=np.array([0, 1]), target=np.array([1, 2]),
+            elsewhere=zeros[:0], fixed_ns=zeros, idle_ns=zeros, host_ns=np.diff(when[:3]), work_ns=zeros,
+            track=np.ones(4, np.int64), launched=when, member_row=zeros[:1], member_arrival=np.array([1]),
+            member_wait=np.array([2]), member_end=np.array([3]),
         )  # fmt: skip
 
     late = 1_000_000
@@ -160,9 +162,10 @@ def test_a_call_that_completes_several_gains_from_the_one_that_it_waited_for(las
         zeros = np.zeros(2, np.int64)
         rows = np.arange(members)
         return SimpleNamespace(
-            rank=rank, when=when, kind=np.full(4, TRANSFER), source=np.array([0, 1]), target=np.array([1, 2]), elsewhere=zeros[:0],
-            fixed_ns=zeros, idle_ns=zeros, host_ns=np.diff(when[:3]), work_ns=zeros, track=np.ones(4, np.int64), launched=when,
-            member_row=rows, member_arrival=0 * rows + 1, member_wait=0 * rows + 2, member_end=0 * rows + 3,
+            rank=rank, when=when, kind=np.full(4, TRANSFER), source=np.array([0, 1]), target=np.array([1, 2]),
+            elsewhere=zeros[:0], fixed_ns=zeros, idle_ns=zeros, host_ns=np.diff(when[:3]), work_ns=zeros,
+            track=np.ones(4, np.int64), launched=when, member_row=rows, member_arrival=0 * rows + 1,
+            member_wait=0 * rows + 2, member_end=0 * rows + 3,
         )  # fmt: skip
 
     late = 1_000_000
@@ -170,8 +173,9 @@ def test_a_call_that_completes_several_gains_from_the_one_that_it_waited_for(las
     parts.append(part(2, last_ns, last_ns, last_ns + 50_000, 1))
     members = pa.table(
         {
-            "instance": [0, 0, 1, 1], "rank": [0, 1, 0, 2], "row": [0, 0, 1, 0], "synchronising": [True, True, False, False],
-            "awaited_rank": [1, 1, 0, 2], "last_rank": [1, 1, 2, 2], "error_ns": [0, 0, 0, 0],
+            "instance": [0, 0, 1, 1], "rank": [0, 1, 0, 2], "row": [0, 0, 1, 0],
+            "synchronising": [True, True, False, False], "awaited_rank": [1, 1, 0, 2], "last_rank": [1, 1, 2, 2],
+            "error_ns": [0, 0, 0, 0],
         }
     )  # fmt: skip
     replay = join(parts, members)

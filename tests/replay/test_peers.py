@@ -41,8 +41,8 @@ def test_time_of_a_host_is_from_each_wait_to_the_last_launch_of_each_step():
     # with work
     sources, targets = [0, 0, 0, 0, 5, 7, 0], [1, 2, 3, 4, 6, 8, 1]
     made = launches(
-        [10, 30, 45, 70, 8, 90, 0], sources=sources, targets=targets, ranks=[3] * 7 + [5] * 2, steps=[0, 0, 0, 1, 1, 1, 1, 0, 0],
-        when=range(9),
+        [10, 30, 45, 70, 8, 90, 0], sources=sources, targets=targets, ranks=[3] * 7 + [5] * 2,
+        steps=[0, 0, 0, 1, 1, 1, 1, 0, 0], when=range(9),
     )  # fmt: skip
     assert peers.host_time_ns(made, np.array([3, 5]), np.array([0, 1])).tolist() == [[30.0, 40.0 + 8.0], [90.0, 0.0]]
 
@@ -53,8 +53,8 @@ def test_launches_take_the_median_of_those_at_their_place():
     middle = [60, 120, 180]
     hosts = [h for rank in zip(first, middle, last, strict=True) for h in rank]
     made = launches(
-        hosts, sources=np.repeat([0, 2, 4], 3), targets=np.repeat([1, 3, 5], 3), ranks=[0, 0, 1, 1, 2, 2], steps=[0] * 6,
-        when=[0, 500, 0, 500, 0, 500],
+        hosts, sources=np.repeat([0, 2, 4], 3), targets=np.repeat([1, 3, 5], 3), ranks=[0, 0, 1, 1, 2, 2],
+        steps=[0] * 6, when=[0, 500, 0, 500, 0, 500],
     )  # fmt: skip
     assert peers._host(made, np.arange(3), np.zeros(3, np.int64)).tolist() == [20, 120, 220] * 3
     # of two the faster shows what is possible
@@ -93,8 +93,8 @@ def test_waits_that_few_of_the_peers_have_are_needless(waiting, needless):
 
 def test_of_two_a_wait_that_the_other_has_not_is_needless():
     part = SimpleNamespace(
-        when=np.array([0, 50, 60]), kind=np.array([HOST, COMPUTE, HOST]), launched=np.array([0, 5, 0]), cell_node=np.array([1]),
-        cell_count=np.array([10]),
+        when=np.array([0, 50, 60]), kind=np.array([HOST, COMPUTE, HOST]), launched=np.array([0, 5, 0]),
+        cell_node=np.array([1]), cell_count=np.array([10]),
     )  # fmt: skip
     graph = SimpleNamespace(source=np.array([1]), target=np.array([2]))
     replay = SimpleNamespace(
@@ -181,8 +181,8 @@ def test_slack_and_blame_are_of_the_nodes_of_each_rank(monkeypatch, seed):
     instance = np.where(draw.random(count) < 0.3, 1, -1)
     graph = SimpleNamespace(nodes=count, target=target)
     replay = SimpleNamespace(
-        graph=graph, weights=None, recorded=(None, None), instance=instance, rank=rank, kind=np.full(count, COMPUTE), parts=parts,
-        base=np.array([1, 8, 8]), work_ns=work, host_ns=host,
+        graph=graph, weights=None, recorded=(None, None), instance=instance, rank=rank, kind=np.full(count, COMPUTE),
+        parts=parts, base=np.array([1, 8, 8]), work_ns=work, host_ns=host,
     )  # fmt: skip
     monkeypatch.setattr(path, "slack_ns", lambda *_: slack)
     own = {r: [n for n in range(count) if rank[n] == r and n not in target[instance >= 0]] for r in (4, 1, 2)}

@@ -44,8 +44,8 @@ def rank_with(**columns):
 
 def test_calls_of_the_host_meet_from_their_begin_or_their_wait_to_their_end():
     rank = rank_with(
-        start=[None, None, None, 5, None, None], api_start=[10, 0, 3, 1, None, 20], wait_start=[None, 30, 2, None, 4, None],
-        api_end=[15, 40, 9, 8, 9, 20],
+        start=[None, None, None, 5, None, None], api_start=[10, 0, 3, 1, None, 20],
+        wait_start=[None, 30, 2, None, 4, None], api_end=[15, 40, 9, 8, 9, 20],
     )  # fmt: skip
     meetings, unplaced = _host_meetings(rank, np.arange(6), {5})
     assert meetings == [(3, 3, 9, 2), (10, 10, 15, 0), (0, 30, 40, 1)]

@@ -13,7 +13,8 @@ ALL, LEFT, RIGHT, ACROSS = (0, 1, 2, 3), (0, 1), (2, 3), (1, 2)
 
 
 def shares(job):
-    """Of all waits the share that each rank caused as the last to arrive, and that for which it would have to change."""
+    """Of all waits the share that each rank caused as the last to arrive, and that for which it would have to
+    change."""
     replay, members = job.replay()
     rows = members.to_pylist()
     nodes = replay.nodes(members.column("rank").to_numpy(), members.column("row").to_numpy())[1]

@@ -21,7 +21,8 @@ from alltrace.run.pieces import Piece
 from alltrace.synth import write_run
 
 TWIN = (
-    "breakdown", "overlap", "idle", "stragglers", "collectives", "steps", "step-time", "whatif", "critical-path", "efficiency",
+    "breakdown", "overlap", "idle", "stragglers", "collectives", "steps", "step-time", "whatif", "critical-path",
+    "efficiency",
 )  # fmt: skip
 
 

@@ -39,7 +39,8 @@ def job(imported, tmp_path):
 
 
 class Job:
-    """A run, and GPU logs of it as each node writes them: a sample every 10 ms from before the reports to behind them."""
+    """A run, and GPU logs of it as each node writes them: a sample every 10 ms from before the reports to behind
+    them."""
 
     def __init__(self, imported, folder):
         self.reports, self.run = imported / "reports", folder / "run"

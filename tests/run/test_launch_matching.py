@@ -1,4 +1,5 @@
-"""Operations and the calls that launched them: what a search through all pairs finds, whichever way they are looked up."""
+"""Operations and the calls that launched them: what a search through all pairs finds, whichever way they are looked
+up."""
 
 from __future__ import annotations
 

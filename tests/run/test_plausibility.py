@@ -51,7 +51,8 @@ def calls(count=40, first=S, correlation=100):
 
 
 def looked_at(tmp_path, **tables):
-    """A piece with these rows after it was looked through: its tables, the rows of `suspects`, and tables as they were."""
+    """A piece with these rows after it was looked through: its tables, the rows of `suspects`, and tables as they
+    were."""
     piece = Piece(tmp_path / "piece")
     piece.folder.mkdir(exist_ok=True)
     for name, rows in tables.items():
@@ -423,7 +424,8 @@ def test_channels_of_operations_run_at_once_on_a_thread_of_nccl_s_trace(tmp_path
 
 
 def test_steps_of_the_profiler_may_end_within_a_range(tmp_path):
-    """`step` of PyTorch's profiler is called in the ranges of a program, which begin in one step and end in the next."""
+    """`step` of PyTorch's profiler is called in the ranges of a program, which begin in one step and end in the
+    next."""
     rows = nested()
     for n in (30, 60):
         rows[n] |= {"name": 4, "end": rows[n]["end"] + 10 * US}

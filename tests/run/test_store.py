@@ -169,7 +169,8 @@ def test_a_json_that_cannot_be_written_leaves_what_was_there(tmp_path):
 DAMAGE = [
     ("", "it cannot be read"), ("{", "it cannot be read"), ("[]", "it contains no JSON object"),
     ("[" * 100_000, "it cannot be read"),
-    ('{"a": ' + "9" * 5000 + "}", "it cannot be read"), ("{}", "it is damaged: its checksum"), (b"\xff", "it cannot be read"),
+    ('{"a": ' + "9" * 5000 + "}", "it cannot be read"), ("{}", "it is damaged: its checksum"),
+    (b"\xff", "it cannot be read"),
 ]  # fmt: skip
 
 

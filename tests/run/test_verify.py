@@ -66,7 +66,8 @@ def test_files_that_are_gone_are_found(run):
 
 @pytest.mark.sampled(8)
 @pytest.mark.parametrize(
-    "file", ["ranks/rank=1/kernels.parquet", "ranks/rank=1/rank.json", "ranks/rank=1/threads.parquet", "names.parquet", MANIFEST,
+    "file", ["ranks/rank=1/kernels.parquet", "ranks/rank=1/rank.json", "ranks/rank=1/threads.parquet", "names.parquet",
+        MANIFEST,
              "align/members.parquet", "align/alignment.json", "tiles/heat.arrow"],
 )  # fmt: skip
 def test_importing_again_repairs_what_is_damaged_alone(reports, run, tmp_path, file):
@@ -88,7 +89,8 @@ def test_importing_again_repairs_what_is_damaged_alone(reports, run, tmp_path, f
 
 def test_a_damaged_file_is_an_error_of_those_that_read_it_alone(run):
     flip(run / "ranks/rank=1/kernels.parquet", 300)
-    for text in ("SELECT count(*) FROM kernels", 'SELECT 1 FROM ids."Kernels"', "SELECT * FROM query_table('ker' || 'nels')",
+    for text in ("SELECT count(*) FROM kernels", 'SELECT 1 FROM ids."Kernels"',
+                 "SELECT * FROM query_table('ker' || 'nels')",
                  f"SELECT count(*) FROM read_parquet('{run}/ranks/rank=1/k*')"):  # fmt: skip
         with pytest.raises(DamageError, match=r"rank=1/kernels\.parquet: it is damaged.*; import the reports again"):
             query(OpenRun(run), text)

@@ -109,8 +109,9 @@ def api_rows(count: int, seed: int = 1, shuffle: float = 0.0) -> list[dict[str, 
             start -= rng.randrange(10**6)
         rows.append(
             {
-                "start": start, "end": start + rng.randrange(900), "process": 0, "thread": rng.randrange(4), "correlation": i,
-                "name": rng.randrange(20) * 7**20, "return_value": 0, "kind": rng.choice(["runtime", "driver"]),
+                "start": start, "end": start + rng.randrange(900), "process": 0, "thread": rng.randrange(4),
+                "correlation": i, "name": rng.randrange(20) * 7**20, "return_value": 0,
+                "kind": rng.choice(["runtime", "driver"]),
             }
         )  # fmt: skip
     return rows
@@ -180,8 +181,9 @@ def test_no_rows(tmp_path):
 def numbers(count: int) -> pa.RecordBatch:
     index = np.arange(count)
     columns = {
-        "start": index * 10, "end": index * 10 + 5, "process": np.zeros(count, np.int32), "thread": (index % 3).astype(np.int32),
-        "correlation": index, "name": index % 7, "return_value": np.zeros(count, np.int32),
+        "start": index * 10, "end": index * 10 + 5, "process": np.zeros(count, np.int32),
+        "thread": (index % 3).astype(np.int32), "correlation": index, "name": index % 7,
+        "return_value": np.zeros(count, np.int32),
     }  # fmt: skip
     kind = pa.DictionaryArray.from_arrays(pa.array(np.zeros(count, np.int32)), ["runtime"])
     arrays = [kind if n == "kind" else pa.array(columns[n]) for n in API.column_names]

@@ -41,7 +41,8 @@ def trace(path, rank=0):
     secret_stack = ";".join(IN_NAMES)
     events = [
         {"ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "ts": 1234567890123.456, "dur": 5.25,
-         "args": {"device": 0, "stream": 7, "correlation": 3, "note": PAYLOAD, PAYLOAD: 1, "grid": [1, 1, 1], "block": [32, 1, 1]}},
+         "args": {"device": 0, "stream": 7, "correlation": 3, "note": PAYLOAD, PAYLOAD: 1, "grid": [1, 1, 1],
+             "block": [32, 1, 1]}},
         {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 4000, "tid": 4000, "ts": 1234567890120.001, "dur": 4,
          "args": {"Concrete Inputs": ["", "[1, 2]", "True", *SECRETS.values()], "Input Dims": [[2, 3], []],
                   "Call stack": secret_stack}},
@@ -80,10 +81,10 @@ def dump(path, rank=0):
     """A dump of the flight recorder, as pickle or JSON by its name."""
     frames = [{"name": "train", "filename": text, "line": 3} for text in IN_NAMES]
     entry = {
-        "record_id": 0, "pg_id": 0, "process_group": ("0", SECRETS["home"]), "collective_seq_id": 1, "p2p_seq_id": 0, "op_id": 1,
-        "profiling_name": "nccl:all_reduce", "time_created_ns": 17 * 10**17, "input_sizes": [[4, 4]], "input_dtypes": ["Float"],
-        "output_sizes": [[4, 4]], "output_dtypes": ["Float"], "state": "started", "is_p2p": False, "frames": frames,
-        "thread_name": PAYLOAD, "note": PAYLOAD,
+        "record_id": 0, "pg_id": 0, "process_group": ("0", SECRETS["home"]), "collective_seq_id": 1, "p2p_seq_id": 0,
+        "op_id": 1, "profiling_name": "nccl:all_reduce", "time_created_ns": 17 * 10**17, "input_sizes": [[4, 4]],
+        "input_dtypes": ["Float"], "output_sizes": [[4, 4]], "output_dtypes": ["Float"], "state": "started",
+        "is_p2p": False, "frames": frames, "thread_name": PAYLOAD, "note": PAYLOAD,
     }  # fmt: skip
     groups = {"0": {"name": "0", "desc": f"of {SECRETS['mail']}", "ranks": f"[0, {rank + 1}]"}}
     whole = {"version": "2.10", "pg_config": groups, "rank": rank, "entries": [entry], "host": HOST, **SECRETS}
@@ -150,8 +151,8 @@ def run_directory(path):
 
 
 FORMATS = {
-    "a.json": trace, f"{HOST}_4000.17.pt.trace.json.gz": trace, "nccl_trace_rank_3": dump, "fr_3.json": dump, "slurm.out": log,
-    "rank0.sqlite": export, "run": run_directory,
+    "a.json": trace, f"{HOST}_4000.17.pt.trace.json.gz": trace, "nccl_trace_rank_3": dump, "fr_3.json": dump,
+    "slurm.out": log, "rank0.sqlite": export, "run": run_directory,
 }  # fmt: skip
 
 
@@ -195,7 +196,8 @@ def test_all_kinds_at_once_name_a_host_alike_and_the_rest_is_named(tmp_path):
     assert said[0] == "left out, as they are of no kind that can be scrubbed: image.png, link.json"
     out = tmp_path / "out"
     assert sorted(p.name for p in out.iterdir()) == [
-        "a.json", "fr_3.json", "host1_4000.17.pt.trace.json.gz", "nccl_trace_rank_3", "rank0.sqlite", "run", "slurm.out",
+        "a.json", "fr_3.json", "host1_4000.17.pt.trace.json.gz", "nccl_trace_rank_3", "rank0.sqlite", "run",
+        "slurm.out",
     ]  # fmt: skip
     with closing(sqlite3.connect(out / "rank0.sqlite")) as db:
         stated = db.execute("SELECT value FROM TARGET_INFO_SYSTEM_ENV").fetchall()

@@ -82,22 +82,24 @@ APART = {
     "stats:nvtx_gpu_proj_trace": NESTED,
     "stats:nvtx_pushpop_trace": NESTED,
 }
-"""Columns that differ by right: NCCL's ranges under nsys are ranges within ranges, and who is last of two that arrive within the
-residual of the clocks is chance."""
+"""Columns that differ by right: NCCL's ranges under nsys are ranges within ranges, and who is last of two that arrive
+within the residual of the clocks is chance."""
 
 MOMENT = re.compile(r"(\w+_)?(start|end)_ns|(\w+ )?(Start|End)( \(ns\))?")
 MOMENTS = {"analysis": "Duration", "heatmap": "Duration", "pace_start": "", "pace_end": ""}
-"""Times since the run's zero, by name or by table, which are compared from the first on. Maps of nsys call their moments so."""
+"""Times since the run's zero, by name or by table, which are compared from the first on. Maps of nsys call their
+moments so."""
 
 NUMBERING = {"confidence", "RangeId", "ParentId", "RangeStack"}
-"""Numbers that ranges bear within their report, and how sure a match is: NCCL 2.19 does not number its operations, PyTorch does."""
+"""Numbers that ranges bear within their report, and how sure a match is: NCCL 2.19 does not number its operations,
+PyTorch does."""
 
 NSYS_ALONE = {"StcSMem (MB)", "DymSMem (MB)", "Result", "T-Pri"}
 """Columns that Kineto has nothing for: it writes the sum of static and dynamic shared memory."""
 
 TYPES = {"datatype", "Datatype"}
-"""What nsys has from the names of kernels, of which only those that reduce tell it; Kineto has it of every operation. A simulated
-message of an odd size is bytes there, whatever its kernel is called."""
+"""What nsys has from the names of kernels, of which only those that reduce tell it; Kineto has it of every operation. A
+simulated message of an odd size is bytes there, whatever its kernel is called."""
 
 NOT_RECORDED_TABLES = {
     ("nccl_sum", "all_stats"): "NCCL's own ranges",
@@ -117,7 +119,8 @@ VERSION = re.compile(r"\b(cu\w+)_v\d{4,5}\b")
 """What nsys adds to the names of calls; its own reports cut some of them."""
 
 NOT_SHARED = re.compile("nccl[A-Z]|record_param_comms")
-"""NCCL's own ranges, which Kineto has as operators: rows of ranges of that name, and what they launched, are not compared."""
+"""NCCL's own ranges, which Kineto has as operators: rows of ranges of that name, and what they launched, are not
+compared."""
 
 RANGE_COLUMNS = ("name", "Text", "Range", "NVTX Range", "Name")
 
@@ -125,7 +128,8 @@ EMPTY = {"diagnose", "gpu_gaps", "gpu_time_util", "cuda_memcpy_async", "cuda_mem
 """What has nothing to tell of a small sound run."""
 
 CLOCKS_NS = 10_000
-"""How far waits may differ: five residuals of the clocks, which nsys' stamps of the host and Kineto's of the process place."""
+"""How far waits may differ: five residuals of the clocks, which nsys' stamps of the host and Kineto's of the process
+place."""
 
 
 def answers(run, recipe):

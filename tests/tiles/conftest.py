@@ -13,7 +13,8 @@ def ranges(rows):
 
 
 def rank_rows(shift=0):
-    """Compute from 0 to 40 us and 50 to 60, a collective from 30 to 50 us that rank 1 joins later, a copy at 70 to 80."""
+    """Compute from 0 to 40 us and 50 to 60, a collective from 30 to 50 us that rank 1 joins later, a copy at 70 to
+    80."""
     return {
         "kernels": [
             kernel(0, 40 * US, correlation=5),
@@ -44,7 +45,8 @@ def view(run):
 
 @pytest.fixture
 def waiting(tmp_path):
-    """Two ranks with four collectives every 100 us from 30 to 50 us; rank 1 comes 5 us late to the second and fourth."""
+    """Two ranks with four collectives every 100 us from 30 to 50 us; rank 1 comes 5 us late to the second and
+    fourth."""
 
     def rows(late):
         lateness = [late * (i % 2) for i in range(4)]

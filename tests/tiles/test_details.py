@@ -122,7 +122,8 @@ def call(start, name, correlation, process=0):
 
 
 def wait(start, correlation, record, **more):
-    return {"start": start * US, "end": (start + 1) * US, "correlation": correlation, "kind": "stream-wait", "stream": 9} | {
+    return {"start": start * US, "end": (start + 1) * US, "correlation": correlation, "kind": "stream-wait",
+        "stream": 9} | {
         "event": 3, "record_correlation": record, "record_stream": None if record is None else 7, **more
     }  # fmt: skip
 

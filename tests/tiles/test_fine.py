@@ -15,7 +15,8 @@ from alltrace.trace.errors import UsageError
 
 @pytest.fixture
 def mixed(tmp_path):
-    """Rank 0: compute 0 to 40 us, communication 30 to 50, a copy 45 to 55; again and again. Rank 1 has no device work."""
+    """Rank 0: compute 0 to 40 us, communication 30 to 50, a copy 45 to 55; again and again. Rank 1 has no device
+    work."""
 
     def rows(at):
         return {

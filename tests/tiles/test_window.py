@@ -148,7 +148,8 @@ def test_a_bounded_cache_forgets_the_oldest():
 
 @pytest.fixture
 def reader(tmp_path):
-    """Two steps of 100 ns on two ranks; in the second `slow` lasts 30 ns longer on rank 1, and `once` runs there alone."""
+    """Two steps of 100 ns on two ranks; in the second `slow` lasts 30 ns longer on rank 1, and `once` runs there
+    alone."""
 
     def rows(rank):
         kernels = []

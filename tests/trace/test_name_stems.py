@@ -65,7 +65,8 @@ def test_arrow_and_duckdb_agree(names):
 
 @together(
     ("name", "expected"),
-    [("layers.3.mlp", "layers.#.mlp"), ("layer12", "layer#"), ("copy in 7", "copy in #"), ("conv2d", "conv2d"), ("a[2]", "a[#]")],
+    [("layers.3.mlp", "layers.#.mlp"), ("layer12", "layer#"), ("copy in 7", "copy in #"), ("conv2d", "conv2d"),
+        ("a[2]", "a[#]")],
 )  # fmt: skip
 def test_any_number_is_one_where_that_is_asked_for(name, expected):
     assert duckdb.sql(f"SELECT {stem_sql('n', (NUMBERED,))} FROM (SELECT '{name}' AS n)").fetchall() == [(expected,)]

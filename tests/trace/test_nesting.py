@@ -127,7 +127,8 @@ def test_ranges_interleave_nest_deeply_and_reach_far():
 @pytest.mark.corpus
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_parents_are_those_of_nsys(corpus: Path, nsys: Path, tmp_path: Path, seed: int) -> None:
-    """Random ranges in a real export; of lengths that all differ, because nsys leaves ties open and drops equal ranges."""
+    """Random ranges in a real export; of lengths that all differ, because nsys leaves ties open and drops equal
+    ranges."""
     export = tmp_path / "ranges.sqlite"
     shutil.copyfile(corpus / "nsys" / "schema3.1_nsys2023.1.sqlite", export)
     export.chmod(0o600)

@@ -1,4 +1,5 @@
-"""Pages in a real browser: where tests find Chromium, how they serve runs, where they leave pictures of what they saw."""
+"""Pages in a real browser: where tests find Chromium, how they serve runs, where they leave pictures of what they
+saw."""
 
 from __future__ import annotations
 
@@ -87,7 +88,7 @@ def asked(page, path, body=None):
           const headers = {authorization: `Bearer ${sessionStorage.getItem("alltrace-token")}`, "content-type": "application/json"};
           const how = body === null ? {} : {method: "POST", body: JSON.stringify(body)};
           return (await fetch(path, {headers, ...how})).json();
-        }""",
+        }""",  # noqa: E501
         [path, body],
     )
 

@@ -171,12 +171,14 @@ def test_no_query_reads_or_writes_a_file_or_asks_another_server_or_stops_this_on
     file, url = place / "secret.csv", f"http://127.0.0.1:{listening.server_port}/x"
     queries = [
         *(f"select * from read_{kind}('{where}')" for kind in ("text", "csv", "blob", "json") for where in (
-            file, f"{page.run}/../secret.csv", f"{page.run}/./../secret.csv", f"{page.run}/ranks/../../secret.csv", f"{url}.csv"
+            file, f"{page.run}/../secret.csv", f"{page.run}/./../secret.csv", f"{page.run}/ranks/../../secret.csv",
+            f"{url}.csv"
         )),
         f"select * from '{file}'", f"select * from '{url}.parquet'", f"select * from read_parquet('{url}')",
         "select * from glob('/etc/*')",
-        f"copy kernels to '{place}/out.csv'", f"copy kernels from '{file}'", f"attach '{place}/out.db'", "install httpfs",
-        "load httpfs", "pragma database_list", "call pragma_version()", "set enable_external_access=true", "select getenv('HOME')",
+        f"copy kernels to '{place}/out.csv'", f"copy kernels from '{file}'", f"attach '{place}/out.db'",
+        "install httpfs", "load httpfs", "pragma database_list", "call pragma_version()",
+        "set enable_external_access=true", "select getenv('HOME')",
         f"explain analyze copy (select 1) to '{place}/out.csv'", "select * from read_text('/proc/self/environ')",
         f"export database '{place}/out'", "create table t as select 1", "select 1; select 2",
         "select list_sum(range(2000000000))", "select repeat('x', 3000000000)",
@@ -214,8 +216,9 @@ def test_neither_notes_nor_patterns_nor_options_break_it(page, place):
         assert page.ask("/api/note-add", {"text": "x", "start": 0, "end": 1, "ranks": ranks})[0] == 400
     assert [n["text"] for n in json.loads(page.ask("/api/notes")[1])["notes"]] == [HOSTILE]
     for name, options in (
-        ("whatif", {"kernel": r"(\w+)+!"}), ("whatif", {"kernel": "(a|a)*$b"}), ("kernel-sequences", {"regex": "(a+)+$"}),
-        ("collectives", {"nccl_tests": str(place / "secret.csv")}), ("efficiency", {"reference": str(place)}),
+        ("whatif", {"kernel": r"(\w+)+!"}), ("whatif", {"kernel": "(a|a)*$b"}),
+        ("kernel-sequences", {"regex": "(a+)+$"}), ("collectives", {"nccl_tests": str(place / "secret.csv")}),
+        ("efficiency", {"reference": str(place)}),
     ):  # fmt: skip
         status, said = page.ask("/api/recipe", {"name": name, "options": options})
         assert status in (200, 400, 422), said
@@ -229,8 +232,8 @@ def test_a_link_inside_the_run_shows_nothing_of_what_it_leads_to(page, place, li
     (page.run / link).unlink(missing_ok=True)
     (page.run / link).symlink_to(target)
     asked = [
-        ("events", {"tables": ["kernels"], "start": 0, "end": 10**9, "ranks": [0]}), ("sql", {"query": "select * from kernels"}),
-        ("recipe", {"name": "kernels"}), ("search", {"pattern": "a"}),
+        ("events", {"tables": ["kernels"], "start": 0, "end": 10**9, "ranks": [0]}),
+        ("sql", {"query": "select * from kernels"}), ("recipe", {"name": "kernels"}), ("search", {"pattern": "a"}),
         ("note-add", {"text": "x", "start": 0, "end": 0, "ranks": []}), ("run", None), ("notes", None),
     ]  # fmt: skip
     for path, body in asked:
@@ -272,7 +275,7 @@ for path in ("/", "/api/run", "/api/notes", "/static/main.js"):
     asked.request("GET", path)
     seen.append(asked.getresponse().status)
 print(json.dumps(seen))
-"""
+"""  # noqa: E501
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be another user")

@@ -18,7 +18,8 @@ pytest.importorskip("uvicorn")
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory):
-    """Runs of two jobs on changing hosts, of which one is slow in most; the run that is shown is the last of its job."""
+    """Runs of two jobs on changing hosts, of which one is slow in most; the run that is shown is the last of its
+    job."""
     folder = tmp_path_factory.mktemp("history")
     make_run(folder / "run", {0: rank_rows()})
     with open_history(folder / "h.duckdb", write=True) as history:

@@ -18,7 +18,8 @@ F = "smsp__sass_thread_inst_executed_op_f"
 
 
 def launch(kernel, number, work, read, *, duration=100_000.0, more=None):
-    """A launch of a kernel of the simulated model that did `work` FP32 operations and moved `read` bytes at each level."""
+    """A launch of a kernel of the simulated model that did `work` FP32 operations and moved `read` bytes at each
+    level."""
     metrics = {
         f"{F}add_pred_on.sum": work,
         f"{F}mul_pred_on.sum": 0.0,

@@ -83,7 +83,7 @@ def build_editable(wheel_directory: str, config_settings: Any = None, metadata_d
 
 
 def build_in_place() -> None:
-    """Build the compiled modules into the source tree where a source is newer than its module, or all of them after setup.py."""
+    """Build the compiled modules into the source tree where a source is newer, or all after setup.py."""
     sources = [*_CORE.glob("*.pyx"), *_CORE.glob("*.pxd"), Path("setup.py")]
     modules = [
         _CORE / f"{stem}.abi3.so" for stem in (*(s.stem for s in sources if s.suffix == ".pyx"), "cython_shared")

@@ -152,7 +152,7 @@ class Aligned:
 
     @cached_property
     def capture_slowdown(self) -> CaptureSlowdown | None:
-        """How much longer captured steps take than others; None if neither the training log nor the program reports it."""
+        """How much longer captured steps take than others; None if no log and no program reports it."""
         from alltrace.align.capture_slowdown import capture_slowdown, slowdown_by_program, step_time_marks
         from alltrace.run.run_logs import printed_steps
 

@@ -68,7 +68,7 @@ def misordered(timelines: AnyTimelines, instance: Mapping[int, Int64], clocks: M
 
 
 def _orders(one: _Calls, other: _Calls, *, shifted: bool) -> tuple[list[int], list[int]] | None:
-    """The first calls of shifted sequences, or the first between common instances that both have in different orders."""
+    """The first calls of shifted sequences, or the first between common instances in different orders."""
     if shifted:
         mine, theirs = one.op.tolist(), other.op.tolist()
         if _shifted(mine, theirs) or _shifted(theirs, mine):

@@ -173,7 +173,7 @@ class Limits:
         return -float(self.most_ns.min(initial=0.0))
 
     def reach(self, origins: Flags) -> Floats:
-        """How much further off each clock can be from `origins`: the shortest path, either way; infinite without any."""
+        """How much further off each clock can be from `origins`: by the shortest path; infinite without any."""
         both = []
         for one, other in ((self.one, self.other), (self.other, self.one)):
             far = np.where(origins, 0.0, np.inf)

@@ -58,7 +58,7 @@ class Units:
         return int(self.of_rank.max(initial=-1)) + 1
 
     def offsets(self, cells: Cells, rows: NDArray[np.intp], weight: Floats, ahead_ns: Floats) -> tuple[Floats, Floats]:
-        """The offset of each rank that fits best to cells measured by clocks that are `ahead_ns`, and what it leaves."""
+        """The offset of each rank that best fits cells measured by clocks that are `ahead_ns`, and what it leaves."""
         apart, base = ahead_ns - self.known_ns, np.zeros(self.count)
         base[self.of_rank] = apart  # any of its ranks'
         rank = cells.rank[rows]

@@ -267,7 +267,7 @@ def _classes(timelines: AnyTimelines, clocks: Mapping[int, RankClock]) -> Iterat
 
 
 def _apart(late: Floats, slack: float) -> float:
-    """How far apart the ends of two streams are, of which the clocks may be `slack` off: as far as these are, all ends are, ns."""
+    """How far apart the ends of two streams are, with clocks that may be `slack` off, ns."""
     usual = float(np.nanmedian(late))
     return max(abs(usual) - slack, 0.0) + float(np.nanmedian(np.abs(late - usual)))
 
@@ -331,7 +331,7 @@ class _Judged(NamedTuple):
 
     @property
     def apart(self) -> int:
-        """How clearly some group transfers for so much longer than another one that it must wait for a rank of another group."""
+        """How clearly a group transfers so much longer than another that it must wait for a rank of another group."""
         middle = _median(self.stay)
         middle = np.maximum(middle[np.isfinite(middle)], FLOOR_NS)
         return round(math.log(middle.max() / middle.min()) / CLEAR) if len(middle) else 0

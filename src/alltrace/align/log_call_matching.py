@@ -298,8 +298,8 @@ def _passed(trace: TracedOps, log: LoggedCalls, begin: int, place: int, typical:
             last = known[0] if backward else known[-1]
             shift = int(call[last] - last)
         found, certain, worth = align_within_band(
-            trace.op[low:high], trace.bytes[low:high], taken[low:high], trace.lane[low:high], log.op, log.bytes, log.kind,
-            typical, lane, low + shift, BAND, _ALIKE, _MARGIN,
+            trace.op[low:high], trace.bytes[low:high], taken[low:high], trace.lane[low:high], log.op, log.bytes,
+            log.kind, typical, lane, low + shift, BAND, _ALIKE, _MARGIN,
         )  # fmt: skip
         fresh = found >= 0
         if len(known):  # a call belongs to one operation
@@ -319,8 +319,8 @@ class Alignment(NamedTuple):
 
 
 def align_within_band(
-    op: Any, size: Any, duration: Any, lane: Any, call_op: Any, call_size: Any, kind: Any, kind_duration: Any, kind_lane: Any,
-    first: int, band: int, alike: float, margin: float,
+    op: Any, size: Any, duration: Any, lane: Any, call_op: Any, call_size: Any, kind: Any, kind_duration: Any,
+    kind_lane: Any, first: int, band: int, alike: float, margin: float,
 ) -> Alignment:  # fmt: skip
     """Align the operations of a trace with the calls of a log, whose call `first` is expected at the first operation.
 

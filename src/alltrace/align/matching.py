@@ -98,7 +98,7 @@ class Matching:
         return number[rows], its.row[rows], its.start[rows], its.end[rows], self.confidence[member][rows]
 
     def evidence(self, most: int = MOST_EVIDENCE) -> Evidence:
-        """What clocks are made from: all instances, or the first and every second, fourth or so of each communicator."""
+        """What clocks are made from: all instances, or the first and every second, fourth or so of each group."""
         chosen = np.ones(len(self.ordinal), np.bool_)
         size = np.zeros(len(self.ordinal), np.int64)
         for number in self.instance.values():

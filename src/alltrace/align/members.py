@@ -213,7 +213,7 @@ def _known(values: Any, count: int) -> Int64:
 def _awaited(
     op: NDArray[Any], last: NDArray[np.intp], place: NDArray[np.intp], start: Int64, root: Int64, group_rank: Int64
 ) -> NDArray[np.intp]:
-    """For each member the row of the one that it waits for: the last to arrive of those that it needs; its own if it needs none.
+    """For each member the row of the one that it waits for: the last that it needs, or its own.
 
     `place` is its instance, ascending, and `last` the row of the member that arrives last. Without a known root all are
     needed.

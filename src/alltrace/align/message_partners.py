@@ -168,7 +168,7 @@ def _likelihood(edges: _Edges, chosen: Int64) -> Floats:
 
 
 def _log_density(sample: Floats, at: Floats, own: Flags, wide: float) -> Floats:
-    """The logarithm of the density of a sample, ascending, at some values, by the distance to the nearest, over that of chance.
+    """The logarithm of the density of a sample, ascending, at some values, by the nearest distance, over chance.
 
     Values that are in the sample, as `own` says, count without themselves; `wide` is the width of what is possible, ns.
     """
@@ -228,7 +228,7 @@ def _improved(edges: _Edges, score: Floats, chosen: Int64, count: int) -> Int64:
 
 
 def _exchanges(edges: _Edges, score: Floats, chosen: Int64, count: int) -> tuple[Floats, Int64, Int64, Int64]:
-    """For each edge that is not chosen what it would gain, with what it brings in (n, 2), and the one or two that it takes out.
+    """For each edge that is not chosen what it would gain, with what it adds (n, 2), and what it takes out.
 
     It brings in the edge between those that lose their partners, if there is one.
     """

@@ -31,10 +31,10 @@ SYNCHRONISING = frozenset({ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, B
 _OPS = {
     "allreduce": ALL_REDUCE, "allgather": ALL_GATHER, "allgatherv": ALL_GATHER, "reducescatter": REDUCE_SCATTER,
     "reducescatterblock": REDUCE_SCATTER, "alltoall": ALL_TO_ALL, "alltoallv": ALL_TO_ALL, "alltoallw": ALL_TO_ALL,
-    "broadcast": BROADCAST, "bcast": BROADCAST, "reduce": REDUCE, "gather": GATHER, "gatherv": GATHER, "scatter": SCATTER,
-    "scatterv": SCATTER, "barrier": BARRIER, "send": SEND, "recv": RECV, "sendrecv": SEND_RECV, "scan": "Scan", "exscan": "Exscan",
-    "allgatherbase": ALL_GATHER, "reducescatterbase": REDUCE_SCATTER, "alltoallbase": ALL_TO_ALL,
-    "allgatherintotensor": ALL_GATHER, "reducescattertensor": REDUCE_SCATTER,
+    "broadcast": BROADCAST, "bcast": BROADCAST, "reduce": REDUCE, "gather": GATHER, "gatherv": GATHER,
+    "scatter": SCATTER, "scatterv": SCATTER, "barrier": BARRIER, "send": SEND, "recv": RECV, "sendrecv": SEND_RECV,
+    "scan": "Scan", "exscan": "Exscan", "allgatherbase": ALL_GATHER, "reducescatterbase": REDUCE_SCATTER,
+    "alltoallbase": ALL_TO_ALL, "allgatherintotensor": ALL_GATHER, "reducescattertensor": REDUCE_SCATTER,
 }  # fmt: skip
 NUMBERED_TYPES = tuple(name for name, _size in DATATYPES)
 """The types by NCCL's number."""

@@ -48,7 +48,8 @@ _CLEARLY = 4.0
 _GUESS = 1 / 2
 """How sure an offset is at most of which only overlap and stamps tell that it is not whole periods off."""
 _LEAST_RATIO = 1 / 2
-"""Von Neumann's ratio: 1.5 and more in simulated runs with any scatter, 0.1 and less between two runs of one program."""
+"""Von Neumann's ratio: 1.5 and more in simulated runs with any scatter, 0.1 and less between two runs of one
+program."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +149,7 @@ def _of_one_run(first: Floats, second: Floats, line: ClockLine) -> bool:
 
 
 def relate_streams(first: Ends, second: Ends, *, rate: bool = True) -> ClockLine | None:
-    """The same for ranks that may share the messages of a stream, of which both then have as many; keys are their streams."""
+    """The same for ranks that may share the messages of a stream, of which both have as many; keys are streams."""
     lines = []
     for one in np.unique(first.key).tolist():
         for other in np.unique(second.key).tolist():

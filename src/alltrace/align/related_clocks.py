@@ -28,7 +28,8 @@ _FEWER = 0.8
 """Of two streams of a rank, one has fewer operations if it has less than this share of the other's."""
 _ENDS_AT_ONCE = 64
 _SOME = 4
-"""Of how many pairs of ranks at a stride it is found how sharply they are related, and how many doubtful relations are compared."""
+"""Of how many pairs of ranks at a stride it is found how sharply they are related, and how many doubtful relations are
+compared."""
 _CERTAIN = 0.8
 
 
@@ -74,7 +75,7 @@ def _clock(shift_ns: float, line: ClockLine | None, component: int) -> RankClock
 def fitted_clocks(
     timelines: AnyTimelines, clocks: Mapping[int, RankClock], solution: Solution, ranks: Sequence[PlacedRank]
 ) -> dict[int, RankClock]:
-    """The fitted clock of each member, whose operations were matched by `clocks`; its scale is how far it may be off."""
+    """Each member's fitted clock, whose operations were matched by `clocks`; the scale is how far it may be off."""
     rate_of = {clock.host: clock.drift_ppm / 1e6 for clock in solution.clocks}
     ahead = {p.rank: (p.shift_ns - solution.ahead_ns[p.rank], rate_of.get(p.host, 0.0)) for p in ranks}
     of_member = {m: timelines.rank_of(m) for m in clocks}

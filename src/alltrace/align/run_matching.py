@@ -1,4 +1,4 @@
-"""Matches the operations of a run, fills them from NCCL's logs, and finds its clocks and the ranks whose times are in doubt.
+"""Matches the operations of a run, fills them from NCCL's logs, and finds its clocks and doubted ranks.
 
 Members of a communicator leave its operations together, in one order. So the ends of a rank, less the median end of all
 members, are constant but for a drift. Where all ranks of a host step, the host's clock was set, which the fit of the
@@ -164,7 +164,7 @@ def distinct_names(names: pa.Table) -> pa.Table:
 
 
 def _doubted_ranks(matching: Matching, ranks: Sequence[PlacedRank], known: Mapping[int, str]) -> dict[int, str]:
-    """The reason for each rank whose times are in doubt, such as "its clock steps by 5 ms"; if most are, the known ones.
+    """The reason for each rank whose times are in doubt, such as "its clock steps by 5 ms"; if most are, those known.
 
     Ranks whose times are `known` to be in doubt are in no operation.
     """

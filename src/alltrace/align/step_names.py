@@ -1,4 +1,4 @@
-"""How frameworks name the iterations of a program, and what servers of language models say there of requests and lengths.
+"""How frameworks name the iterations of a program, and what LLM servers say of requests.
 
 Every pattern has the place it is from. A name belongs to a whole step (`iteration 12`, `ProfilerStep#12`), an iteration
 of an evaluation, or an optimizer's work, which is the end of a step. Names of parts of a step, such as a micro-batch,
@@ -22,7 +22,8 @@ LONGEST_NAME = 300
 _RECORDED = re.compile(RECORDED.pattern)
 
 CHECKPOINT = re.compile(r"checkpoint|save[ _-]?(?:model|state)|state[ _-]?dict", re.IGNORECASE)
-"""Ranges that write a checkpoint: Lightning's `save_checkpoint`, Megatron's `save-checkpoint`, PyTorch's `state_dict`."""
+"""Ranges that write a checkpoint: Lightning's `save_checkpoint`, Megatron's `save-checkpoint`, PyTorch's
+`state_dict`."""
 
 _OF_FRAMEWORKS = tuple(
     re.compile(pattern)

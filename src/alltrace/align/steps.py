@@ -28,7 +28,8 @@ from alltrace.trace.arrays import Flags, Floats, Int64, coded, integers, is_one_
 from alltrace.trace.kernel_rules import NOT_COMPUTE
 
 _SLOW = 1.2
-"""A step at the beginning that takes this many times the median is a warm-up, if it also exceeds the usual variation of steps."""
+"""A step at the beginning that takes this many times the median is a warm-up, if it also exceeds the usual variation of
+steps."""
 
 _SLOWER = 1.05
 """From here on it is one if it exceeds all later steps: a slowness that recurs is not a warm-up."""
@@ -60,7 +61,8 @@ _ONE_EACH = (0.6, 1.5)
 """A step holds about one work of an optimizer: a part of a step holds fewer, what holds several steps more."""
 
 _CLOSE = 0.1
-"""Works of optimizers with less than this share of the usual launches between them, or of the usual time, end one step together."""
+"""Works of optimizers with less than this share of the usual launches between them, or of the usual time, end one step
+together."""
 
 _NONE = np.iinfo(np.int64).min
 
@@ -178,7 +180,7 @@ def _by_ranges(
 
 @dataclass(frozen=True)
 class _Family:
-    """The ranges of one family on one thread, in order and without overlap: arrays of n; `depth` is the least of them."""
+    """The ranges of one family on one thread, in order, without overlap: arrays of n; `depth` is the least."""
 
     starts: Int64
     ends: Int64
@@ -201,7 +203,7 @@ class _Family:
 
 
 def _outermost(rows: Int64, starts: Int64, ends: Int64, threads: Int64) -> Int64:
-    """Of the ranges in `rows` those on the thread that has most of them, in order, each after the end of those before."""
+    """Of the ranges in `rows` those on the thread that has most of them, in order, each after the last one's end."""
     if not len(rows):
         return rows
     ids, counts = np.unique(threads[rows], return_counts=True)
@@ -288,7 +290,7 @@ def _by_kernels(rank: Rank, work: _DeviceWork) -> RankSteps | None:
 
 
 def _periods(tokens: Int64) -> tuple[Int64, bool] | None:
-    """The positions at which periods begin, and whether the last one extends to the sequence's end, so that it is complete too.
+    """The positions at which periods begin, and whether the last one is complete.
 
     None if nothing repeats at least three times.
     """
@@ -312,7 +314,7 @@ def _periods(tokens: Int64) -> tuple[Int64, bool] | None:
 
 
 def _period(tokens: Int64) -> int | None:
-    """The shortest shift under which at least nine tenths of the sequence agree with itself, by correlation over tokens."""
+    """The shortest shift under which nine tenths of the sequence agree with itself, by correlation over tokens."""
     n = len(tokens)
     size = 1 << (2 * n - 1).bit_length()
     # a random sign per token and round: the expected product is 1 if tokens agree and 0 if not
@@ -390,14 +392,14 @@ class _DeviceWork:
         return self._launch[rows] if self._launch is not None else begun
 
     def _keys(self, table: Any) -> Int64:
-        """Correlations of a table; made distinct by process if the rank has several processes with their own counters."""
+        """Correlations of a table; distinct by process if several have their own counters."""
         found = integers(table.column("correlation"), -1)
         if self._several:
             found = np.where(found >= 0, ((integers(table.column("process"), -1) + 1) << 33) + found, -1)
         return found
 
     def extents(self, starts: Int64, ends: Int64) -> Int64:
-        """(n, 2): first start and last end of what was launched in each interval; the lowest integer where nothing was."""
+        """(n, 2): first start and last end of each interval's launches; the lowest integer where nothing was."""
         first, last = np.searchsorted(self._launched, starts), np.searchsorted(self._launched, ends)
         result = np.full((len(starts), 2), _NONE)
         some = np.flatnonzero(last > first)
@@ -416,7 +418,7 @@ class _DeviceWork:
         return np.searchsorted(self._launched, ends) - np.searchsorted(self._launched, starts)
 
     def share_launched_in(self, starts: Int64, ends: Int64) -> float:
-        """The share of the work, by pieces, that was launched in these intervals, which do not overlap; 1 without work."""
+        """The share of the work that was launched in these intervals, which do not overlap; 1 without work."""
         return float(self.launched_in(starts, ends).sum() / len(self._launched)) if len(self._launched) else 1.0
 
     def copied(self, starts: Int64, ends: Int64) -> Int64:
@@ -424,7 +426,7 @@ class _DeviceWork:
         return self._bytes[np.searchsorted(self._launched, ends)] - self._bytes[np.searchsorted(self._launched, starts)]
 
     def computed(self, starts: Int64, ends: Int64) -> Int64:
-        """Summed durations of the kernels and graphs, without communication, that were launched in each interval, ns."""
+        """Summed durations of kernels and graphs, without communication, that were launched in each interval, ns."""
         return (
             self._computing[np.searchsorted(self._launched, ends)]
             - self._computing[np.searchsorted(self._launched, starts)]
@@ -489,7 +491,7 @@ def _continued(numbers: Int64, places: Int64) -> Int64:
 
 
 def _kinds(found: Sequence[RankSteps], numbers: dict[int, Int64]) -> dict[int, str]:
-    """The kind of each step of the job: by how long it and its kernels took, medians over ranks, and what it copies or says."""
+    """The kind of each step of the job: by its time and its kernels', medians over ranks, and its copies or words."""
     durations: dict[int, list[int]] = {}
     on_host: dict[int, list[int]] = {}
     computed: dict[int, list[int]] = {}

@@ -22,8 +22,8 @@ from alltrace.trace.arrays import Flags, Int64, integers, is_one_of
 from alltrace.trace.distinct import distinct, distinct_rows, rows_by
 
 MATCHED_COLUMNS = (
-    "start", "end", "api_start", "api_end", "wait_start", "device", "stream", "communicator", "op", "datatype", "bytes", "peer",
-    "tag", "tested", "group_rank", "group_size", "sequence", "evidence",
+    "start", "end", "api_start", "api_end", "wait_start", "device", "stream", "communicator", "op", "datatype", "bytes",
+    "peer", "tag", "tested", "group_rank", "group_size", "sequence", "evidence",
 )  # fmt: skip
 """The columns of `collectives` by which operations are matched."""
 

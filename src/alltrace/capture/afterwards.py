@@ -1,4 +1,4 @@
-"""What is done with a rank's reports once they are written: its part of a run, copies elsewhere, and a verdict at the job's end.
+"""What is done with a rank's reports once written: its part of a run, copies, and a verdict at the end.
 
 Each rank does its own share, on its own node, by commands that a user could type: `alltrace import REPORT --part -o
 RUN` and `alltrace capture upload REPORT URL`. The last rank, or the first one that has waited for it, finishes the run.

@@ -192,7 +192,7 @@ def _complaint(private: Path) -> str:
 
 
 def _show_printed(request: Request, private: Path, me: str, say: Callable[[str], None]) -> None:
-    """Say what the profiler printed for a user's own arguments, such as `--stats=true`, without its bars of progress."""
+    """Say what the profiler printed for a user's own arguments, such as `--stats=true`, without progress bars."""
     if not (request.nsys.extra or request.ncu.extra):
         return
     try:

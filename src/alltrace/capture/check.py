@@ -42,7 +42,7 @@ def report_fault(path: Path) -> str | None:
 
 
 def find_reports(report: Path) -> Found:
-    """The reports of one rank: `report` itself, those that nsys has numbered (`NAME.1.nsys-rep`), and those of windows."""
+    """The reports of one rank: `report` itself, those that nsys numbered (`NAME.1.nsys-rep`), and those of windows."""
     ending = report.suffix
     stem = report.name[: -len(ending)]
     try:

@@ -165,7 +165,7 @@ def _container_kind(root: Path) -> str | None:
 
 
 def _clock() -> Iterator[Finding]:
-    """Whether the kernel takes its clock for synchronised; reports are aligned by collectives, logs have the clock alone."""
+    """Whether the kernel says its clock is synchronised; logs have no other clock."""
     state = _adjtimex()
     if state is None:
         yield Finding(

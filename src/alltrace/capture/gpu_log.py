@@ -1,4 +1,4 @@
-"""Records the clocks, power and temperature of a node's GPUs next to its reports, where `alltrace import` finds them."""
+"""Records clocks, power and temperature of a node's GPUs next to its reports, where `alltrace import` finds them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def gpu_log_command() -> list[str]:
 
 @contextmanager
 def recording(command: list[str] | None, log: Path) -> Iterator[None]:
-    """Run `command` until the block ends, its output in `log`; a file next to it has the offset of the node's clock to UTC."""
+    """Run `command` until the block ends, its output in `log`; a file next to it has the clock's offset to UTC."""
     # `command`: the result of `gpu_log_command`; None for no log.
     if command is None:
         yield

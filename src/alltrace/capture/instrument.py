@@ -94,7 +94,7 @@ def trace_func(function: None = None, *, name: str | None = None) -> Callable[[F
 def trace_func(
     function: Function | None = None, *, name: str | None = None
 ) -> Function | Callable[[Function], Function]:
-    """Decorates a function with a range that has its qualified name, or `name`; as `@trace_func` or `@trace_func(name=...)`."""
+    """Decorate a function by a range of its qualified name, or `name`; as `@trace_func` or `@trace_func(name=...)`."""
     if function is None:
         return functools.partial(_named, name)
     return _decorated(function, name or function.__qualname__)
@@ -116,7 +116,7 @@ def _decorated(function: Function, name: str) -> Function:
 
 
 def note_rank() -> None:
-    """Report this rank's number to the wrapper, if only the program knows it: a Ray actor that got its rank in a call."""
+    """Report this rank's number to the wrapper, if only the program knows it, as a Ray actor does."""
     folder, size = os.environ.get("TMPDIR"), os.environ.get("WORLD_SIZE", "0")
     if (
         RAY_NUMBER in os.environ

@@ -26,7 +26,8 @@ def begin_history() -> bool:
             " written\n"
         )
         return False
-    torch.cuda.memory._record_memory_history(max_entries=_MOST_ENTRIES)  # noqa: SLF001  so PyTorch's documentation calls it
+    # so PyTorch's documentation calls it
+    torch.cuda.memory._record_memory_history(max_entries=_MOST_ENTRIES)  # noqa: SLF001
     return True
 
 

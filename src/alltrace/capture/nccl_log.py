@@ -1,4 +1,4 @@
-"""The log of NCCL of a profiled rank: requested with variables, and cut to the windows of steps after the program has ended.
+"""The log of NCCL of a profiled rank: requested with variables, and cut to the windows of steps afterwards.
 
 NCCL reads its variables when it starts, so it writes its whole log. What grows with the steps are records of calls:
 outside the windows they are dropped. What describes communicators, of the topology and of trouble stays, whenever it
@@ -100,7 +100,7 @@ def window_times(path: Path) -> list[tuple[int, int | None]]:
 
 
 def limit(path: Path, windows: Sequence[tuple[int, int | None]]) -> int:
-    """Drop the records of calls outside the windows from a log, and write their number at its end; returns the number."""
+    """Drop the records of calls outside the windows from a log, write their number at its end; returns the number."""
     # `path`: the log; its lines have the times of `STAMPS`.
     spans = [(_local(begin), b"~" if end is None else _local(end)) for begin, end in windows]
     if any(begin > end for begin, end in spans):

@@ -47,14 +47,16 @@ OPTIONS: tuple[Option, ...] = (
             expected="0-7,64, first-local or all", pattern=_RANKS),
         count("per_node", None, "at most N ranks of each node", key="profiler.per_node",
             key_help="at most this many ranks of each node; 0 for all"),
-        count("cutoff", None, "only ranks below N", key="profiler.cutoff", key_help="only ranks below this one; 0 for all"),
+        count("cutoff", None, "only ranks below N", key="profiler.cutoff",
+            key_help="only ranks below this one; 0 for all"),
     ),
     *_group(
         "where to",
         Option("output", str, "reports", "the folder for reports, created if missing", metavar="DIR",
             flags=("-o", "--output")),
         Option("name", str, NAME,
-            "the report's name: {job} {rank} {local_rank} {world_size} {node} {host} {role}, %q{VARIABLE}, %h and %p are "
+            "the report's name: {job} {rank} {local_rank} {world_size} {node} {host} {role}, %q{VARIABLE}, %h and "
+            "%p are "
             "filled in",
             metavar="NAME", in_shell=False),
         Option("job", str, None, "the job's name; default: the job number of the scheduler or launcher",
@@ -72,7 +74,8 @@ OPTIONS: tuple[Option, ...] = (
             key="profiler.kind", key_help="which profiler"),
         Option("nsys", str, None, f"default: ALLTRACE_NSYS, {_SEARCHED}", metavar="PATH"),
         Option("ncu", str, None, f"default: ALLTRACE_NCU, {_SEARCHED}", metavar="PATH"),
-        Option("trace", str, None, "what nsys traces; default: cuda,nvtx, and nccl if nsys and NCCL have it", metavar="LIST",
+        Option("trace", str, None, "what nsys traces; default: cuda,nvtx, and nccl if nsys and NCCL have it",
+            metavar="LIST",
             key="profiler.trace",
             expected=WORD_EXPECTED, pattern=WORD, only_with=_NSYS),
         Option("mpi_impl", str, None, "needed for MPICH, which nsys does not detect", ("openmpi", "mpich"),
@@ -135,7 +138,8 @@ OPTIONS: tuple[Option, ...] = (
     *_group(
         "when a report is written",
         Option("then", list, [],
-            "import: each rank imports its own report into a run, which the last one finishes; diagnose: also print what "
+            "import: each rank imports its own report into a run, which the last one finishes; diagnose: also "
+            "print what "
             "`diagnose` says about it, in the job's log; upload URL: each rank copies its own report there, as "
             "`capture upload` does; may be given several times", metavar=("ACTION", "URL"), nargs="+", in_shell=False),
         flag("imports", "is --then import", flags=("--import",), in_shell=False),
@@ -143,16 +147,19 @@ OPTIONS: tuple[Option, ...] = (
             "the run directory, on a file system that all nodes share; default: {job}.run in --output", metavar="DIR"),
         flag("scrub", "copy scrubbed exports instead of the reports"),
         count("max_writers", 16, "how many ranks import or copy at the same time"),
-        seconds("wait", 300.0, "how long the first rank waits after the last rank that arrived before it finishes the run"),
+        seconds("wait", 300.0,
+            "how long the first rank waits after the last rank that arrived before it finishes the run"),
     ),
     *_group(
         "otherwise",
         Option("on_error", str, "drop",
-            "if a node refuses to record something: leave it out, stop before the program starts, or run the program unprofiled",
+            "if a node refuses to record something: leave it out, stop before the program starts, or run the "
+            "program unprofiled",
             ("drop", "stop", "run")),
         flag("strict", "exit with 4 if the program succeeded but its report is missing"),
         seconds("grace", 60.0, "how long to wait for a profiler that was partly killed"),
-        seconds("end_after", 10.0, "after a signal to end, write the report within this time; the program keeps running"),
+        seconds("end_after", 10.0,
+            "after a signal to end, write the report within this time; the program keeps running"),
         flag("verbose", "every rank reports what it did, and nsys shows its progress", in_shell=False),
         flag("emit_sh", "write a POSIX shell script that does the same, for containers without Python"),
         flag("dry_run", "print this rank's command and run nothing"),

@@ -189,7 +189,7 @@ def window_variables(request: Request, plan: Plan, environment: Mapping[str, str
 
 
 def torch_variables(request: Request, plan: Plan, folder: Path, environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables with which PyTorch's flight recorder is on, and snapshots of memory; those that are set already stay."""
+    """The variables with which PyTorch's flight recorder is on, and memory snapshots; those already set stay."""
     # Source: PyTorch's documentation, "Flight Recorder for Debugging Stuck Jobs"; PyTorch adds the rank to the name of
     # the file.
     if not (request.flight_recorder or request.memory_snapshot):

@@ -11,7 +11,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def become_subreaper() -> None:
-    """Make this process the one that orphans below it are given to; elsewhere than on Linux, they go to the first process."""
+    """Make this process the one that orphans below it are given to; without Linux, they go to the first process."""
     import ctypes  # a rank that is not profiled does without
 
     with suppress(OSError, AttributeError):

@@ -89,7 +89,7 @@ sh -c 'echo $$ >"${0}pid"; exec "$@"' "$d" "$@"; c=$?; echo $c >"${d}code"; exit
         return self._read("shell")
 
     def code(self) -> int | None:
-        """The program's exit code, or 128 and the signal that ended it; None before it ends, or when the shell was killed."""
+        """The program's exit code, or 128 and its signal; None before it ends, or if the shell was killed."""
         return self._read("code")
 
     def forget(self) -> None:

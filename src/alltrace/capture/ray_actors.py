@@ -47,7 +47,7 @@ def claim_name(request: Request, variables: Mapping[str, str]) -> dict[str, str]
 
 
 def _claim(folder: Path, name: str) -> int:
-    """The first number that no process has claimed under this name; 0 if no file can be written, which is reported later."""
+    """The first number that no process has claimed under this name; 0 if no file can be written."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for number in range(_MOST):

@@ -87,7 +87,7 @@ def name_windows(report: Path, private: Path) -> None:
 def name_by_rank(
     request: Request, plan: Plan, report: Path, private: Path, variables: Mapping[str, str]
 ) -> tuple[Plan, Path]:
-    """Name the reports of a worker of Ray by the rank that its program has said it is; the plan and the report as they then are."""
+    """Name the reports of a worker of Ray by the rank that its program stated; the new plan and report."""
     try:
         rank, size = map(int, (private / RANK_FILE).read_text(encoding="ascii").split())
     except (OSError, ValueError):

@@ -266,7 +266,7 @@ def _drop_texts(database: sqlite3.Connection, tables: set[str]) -> int:
 
 
 def _clean_strings(database: sqlite3.Connection) -> int:
-    """Empty the strings that no table refers to; how many there were. None if the tables do not say what refers to strings."""
+    """Empty the strings that no table refers to; how many there were. None if the tables do not say."""
     declared = [
         (name, column)
         for name, text in database.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table'")

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 _FIELDS = frozenset(
     """
-    ncclcommunicatorid noofranks rank cudadevice messagesizebytes bytes reductionoperation root peerrank peer datatype count
-    commhash commrank commsize seqnumber apiid operationid channelid localid
+    ncclcommunicatorid noofranks rank cudadevice messagesizebytes bytes reductionoperation root peerrank peer datatype
+    count commhash commrank commsize seqnumber apiid operationid channelid localid
     """.split()
 )
 """The names of NCCL's fields in all versions, by their letters."""

@@ -85,7 +85,7 @@ class Selection(NamedTuple):
 
 
 def fill_in(switch: str, who: Identity, environment: Mapping[str, str]) -> str:
-    """A switch for the profiler with `%q{VARIABLE}` filled in, which nsys does only for names; other percent signs stay."""
+    """A switch for the profiler with `%q{VARIABLE}` filled in, as nsys does only for names; other percents stay."""
 
     def value(match: re.Match[str]) -> str:
         if not environment.get(match[1]):

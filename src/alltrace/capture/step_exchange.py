@@ -145,7 +145,7 @@ class _Count:
 
 
 def job_store() -> Store | None:
-    """A connection of our own to the store of the job, if PyTorch is loaded and the launcher says where the store is."""
+    """A separate connection to the store of the job, if PyTorch is loaded and the launcher says where the store is."""
     torch: Any = sys.modules.get("torch")
     host, port = os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT", "")
     if torch is None or not torch.distributed.is_available() or not host or not port.isdecimal():

@@ -100,7 +100,7 @@ class StepRecord:
 
 
 def _region(folder: str, name: str, who: Identity) -> tuple[int, int]:
-    """The file of the host and where this rank's region begins; a file of its own if another rank has or may have the region."""
+    """The file of the host and where this rank's region begins; another file if a rank may have it."""
     local = who.local_rank
     if local is not None:
         number = os.open(os.path.join(folder, name + SUFFIX), os.O_RDWR | os.O_CREAT, 0o644)  # noqa: PTH118

@@ -65,7 +65,7 @@ class DeviceSteps:
         return event
 
     def end(self) -> Iterator[bool]:
-        """A step ends and the next one begins; for each step before it whose events have come by now, whether it fills a window."""
+        """A step ends and the next one begins; for each earlier step with all events, whether it fills a window."""
         while self._open and all(event.query() for _, event in self._open[0][4]):
             number, begin_ns, last, before, marks = self._open.popleft()
             times_ns: dict[int, int] = {}
@@ -101,7 +101,7 @@ _DATA, _FORWARD, _BACKWARD, _OPTIMIZER = "data", "forward", "backward", "optimiz
 
 
 class step_report:  # noqa: N801  used as `with step_report(every=50) as report`
-    """Keeps the times of a training's steps and phases, and periodically prints which rank is slow, in which phase, since when.
+    """Keeps times of a training's steps and phases, and periodically prints which rank is slow, where, since when.
 
     Call `step` after each step, and put `phase(NAME)` around its parts, or have `data` and `phases` do it. A phase
     called as one of `waits` is one in which the rank waits for others, such as a collective or the transfer of a loss;
@@ -120,8 +120,8 @@ class step_report:  # noqa: N801  used as `with step_report(every=50) as report`
     """
 
     __slots__ = (
-        "_capture", "_device", "_every", "_exchange", "_exchanges", "_gpu", "_hooks", "_names", "_places", "_record", "_say",
-        "_since", "_times", "_waits", "_who", "last",
+        "_capture", "_device", "_every", "_exchange", "_exchanges", "_gpu", "_hooks", "_names", "_places", "_record",
+        "_say", "_since", "_times", "_waits", "_who", "last",
     )  # fmt: skip
 
     def __init__(
@@ -222,7 +222,7 @@ class step_report:  # noqa: N801  used as `with step_report(every=50) as report`
             yield batch
 
     def phases(self, model: Any, optimizer: Any = None) -> Self:
-        """Measure the phases `forward`, `backward` and `optimizer` of a training by PyTorch, by hooks that go at the end.
+        """Measure the phases `forward`, `backward` and `optimizer` of a training by PyTorch, by temporary hooks.
 
         `forward` lasts until the gradient of the model's output is known. `backward` lasts until the optimiser's step
         begins, or the next batch or step does. Where there are several ranks, `backward` counts as a wait, because DDP

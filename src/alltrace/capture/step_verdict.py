@@ -142,7 +142,7 @@ def judge(rows: Sequence[RankTimes], phases: Sequence[str], waits: frozenset[str
 
 
 def _differences(values: Sequence[tuple[float, float]], total_s: float) -> tuple[list[tuple[float, float]], float]:
-    """How far each rank's value is above the median one, with the standard errors that this is, 0 if that is not sure."""
+    """How far each rank's value is above the median one, with the standard errors that this is, 0 if unsure."""
     # Also the least difference that a typical rank would have to have.
     middle = median([value for value, _ in values])
     # the scatter of all ranks, with at least half of them assumed to be as fast as the median

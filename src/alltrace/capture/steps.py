@@ -1,4 +1,4 @@
-"""The window of steps that is recorded, with a range around each step; see `alltrace.instrument`, which is what scripts import."""
+"""The window of steps that is recorded, with a range around each step; scripts import `alltrace.instrument`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where copies of reports go: a folder, a server that takes PUT, or what fsspec opens. Copies that were cut short are resumed."""
+"""Where copies of reports go: a folder, a server that takes PUT, or what fsspec opens. Cut copies are resumed."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ class HttpStore:
             return int(answer.headers["Content-Length"] or "")
 
     def put(self, path: Path, name: str) -> int:
-        """Send the file from where the server's part of it ends; all of it if there is none, or the server refuses that."""
+        """Send the file from where the server's part of it ends; all of it if there is none or the server refuses."""
         length = path.stat().st_size
         there = self.size(name) or 0
         if 0 < there < length and self._ends_alike(path, name, there):
@@ -184,7 +184,8 @@ class HttpStore:
 
     def _ask(self, name: str, method: str, data: Any = None, headers: dict[str, str] | None = None) -> Any:
         url = self.label(name) + (f"?{self._query}" if self._query else "")
-        request = urllib.request.Request(url, data, {**self._headers, **(headers or {})}, method=method)  # noqa: S310  http or https
+        # http or https
+        request = urllib.request.Request(url, data, {**self._headers, **(headers or {})}, method=method)  # noqa: S310
         return _OPENER.open(request, timeout=_LIMIT_S)
 
 

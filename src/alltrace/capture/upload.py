@@ -29,7 +29,7 @@ class Uploaded:
 def upload(
     places: Sequence[Path], url: str, say: Callable[[str], None], *, scrub: Callable[[Path, Path], object] | None = None
 ) -> Uploaded:
-    """Copy files, and every file in folders and below, to `url`, but for what is there already and has the same size."""
+    """Copy files, and every file below folders, to `url`, but for what is there already and has the same size."""
     # `scrub`: writes what may be shared of a report of nsys as an export, which is copied instead; None to copy
     # reports.
     files = [(path, name) for place in places for path, name in _files(place)]

@@ -20,5 +20,6 @@ def note_time(word: str) -> None:
     """Write down that the window begins or ends now (`begin`, `end`), if that is wanted."""
     path = os.environ.get(WINDOW_TIMES)
     if path:
-        with suppress(OSError), open(path, "a", encoding="ascii") as file:  # noqa: PTH123  pathlib would be a further import
+        # pathlib would be a further import
+        with suppress(OSError), open(path, "a", encoding="ascii") as file:  # noqa: PTH123
             file.write(f"{word} {time.time_ns()}\n")

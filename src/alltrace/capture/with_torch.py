@@ -1,4 +1,4 @@
-"""Runs a chosen rank's program that PyTorch's profiler traces, if there is work to do at the same time or afterwards."""
+"""Runs a chosen rank's program that PyTorch's profiler traces, if there is work to do meanwhile or afterwards."""
 
 from __future__ import annotations
 

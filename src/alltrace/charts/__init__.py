@@ -1,4 +1,4 @@
-"""Pictures of answers: an answer becomes a drawing, a drawing a picture file or a figure in plotly's format. No analysis here."""
+"""Pictures of answers: an answer becomes a drawing, a drawing a picture or a plotly figure. No analysis here."""
 
 from alltrace.charts.drawing import Axis, Drawing, Heat, Mark, Series
 from alltrace.charts.files import FORMATS, check_picture, picture_bytes

@@ -62,7 +62,7 @@ def histogram(columns: Columns, chart: Chart) -> Drawing:
 
 
 def boxes(columns: Columns, chart: Chart) -> Drawing:
-    """A box for each value of `x`: whiskers to the least and the greatest, the box between the quartiles, a line at the median."""
+    """A box for each value of `x`: whiskers to the extremes, the box between quartiles, a line at the median."""
     values, unit = columns.scaled(chart.y)
     keep = np.flatnonzero(np.isfinite(values[2]))
     shown = keep[:MOST_THINGS]
@@ -141,7 +141,7 @@ def _pivoted(columns: Columns, chart: Chart) -> Drawing:
 
 
 def _sums(columns: Columns, chart: Chart, at: NDArray[Any], places: int, keep: NDArray[Any]) -> dict[str, NDArray[Any]]:
-    """The sums of `y` by place for each value of `group`; the smallest groups are one if there are too many for colours."""
+    """The sums of `y` by place for each value of `group`; the smallest are one if too many for colours."""
     y = np.nan_to_num(columns.numbers(chart.y[0])) * keep
     if chart.group is None:
         return {"": np.bincount(at[keep], y[keep], places)}

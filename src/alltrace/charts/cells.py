@@ -63,7 +63,7 @@ class NumberForm(NamedTuple):
 
 
 def number_form(column: Any, field: Any) -> NumberForm | None:
-    """The form in which the numbers of a column can be read; None for texts, counts, and columns that state their decimals."""
+    """The form in which the numbers of a column can be read; None for texts, counts, and stated decimals."""
     # Times and sizes are detected by the column's name.
     import pyarrow as pa
 
@@ -129,7 +129,7 @@ def is_number(field: Any) -> bool:
 
 
 def is_amount(field: Any) -> bool:
-    """Whether the numbers of a column say how much, so that zero is nothing; those that name or place a thing do not."""
+    """Whether the numbers of a column say how much, so that zero is nothing; those that name a thing do not."""
     named = field.name.lower() in _NAMING or field.name.endswith(("rank", "step")) or _PLACE.search(field.name)
     return is_number(field) and not named
 
@@ -144,7 +144,7 @@ def json_text(value: Any) -> str:
 
 
 def _json_plain(value: Any) -> Any:
-    """What JSON has no word for: a decimal is a number, whole if it has no fraction; bytes are hex; a date is its text."""
+    """What JSON has no word for: a decimal is a number, whole without fraction; bytes are hex; a date is its text."""
     if isinstance(value, Decimal):
         return int(value) if value == value.to_integral_value() else float(value)
     return words(value)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 Mark = Literal["bars", "stacked", "line", "points", "band", "box", "steps"]
-"""How a series is drawn: bars side by side or on top of each other, a line, points, an area between two lines, boxes, a line in
-steps from one x to the next."""
+"""How a series is drawn: bars side by side or on top of each other, a line, points, an area between two lines, boxes, a
+line in steps from one x to the next."""
 
 
 @dataclass(frozen=True)

@@ -123,8 +123,9 @@ def _paint_series(series: Series, number: int, drawing: Drawing, figure: Any, ax
         axes.plot(series.x, y, color=series.color, linewidth=1.6)
         level = y[0] == y[-1]
         axes.annotate(series.tag, (series.x[-1 if level else 0], y[-1 if level else 0]), xytext=(0 if level else 12, 3),
-                      textcoords="offset points", ha="right" if level else "left", va="bottom", fontsize=8, color=_INK, zorder=2.5,
-                      bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6, "alpha": 0.85})  # fmt: skip
+                      textcoords="offset points", ha="right" if level else "left", va="bottom", fontsize=8, color=_INK,
+                      zorder=2.5, bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6,
+                          "alpha": 0.85})  # fmt: skip
     else:
         few = 2 < len(series.x) <= 60
         axes.plot(series.x, y, color=series.color, linewidth=1.6, marker="o" if few else None, markersize=3, label=name)

@@ -1,4 +1,4 @@
-"""The verdict and the cards of a diagnosis as HTML, for reports and notebooks; text from a trace is text, never markup."""
+"""The verdict and the cards of a diagnosis as HTML, for reports and notebooks; a trace's text is never markup."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MOST_ROWS = 50
 
 
 def answer_html(answer: Answer, zero_ns: int = 0) -> str:
-    """The first rows of an answer, with times that link to the timeline, and its notes; names from a trace are escaped."""
+    """An answer's first rows, with times that link to the timeline, and its notes; names from a trace are escaped."""
     # `zero_ns`: what its times are at the run's start.
     titles = [label(column) for column in answer.columns]
     shown = answer.table.slice(0, _MOST_ROWS).to_pylist()

@@ -1,4 +1,4 @@
-"""A drawing as a figure in plotly's format: plain dicts, lists, numbers and texts; plotly itself is not needed to make one.
+"""A drawing as a figure in plotly's format: plain dicts, lists, numbers and texts; plotly itself is not needed.
 
 plotly reads texts as a small markup language and, if MathJax is loaded, as formulas; here all text is escaped.
 """

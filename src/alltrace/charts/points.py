@@ -23,7 +23,7 @@ _OUTSTANDING = 3
 
 
 def lines(columns: Columns, chart: Chart) -> Drawing:
-    """A line for each `y`, or for each value of `group`; a band with its median if there are too many to distinguish."""
+    """A line for each `y`, or for each value of `group`; a band with its median if too many to distinguish."""
     (x,), across = _axis(columns, (chart.x,), log=chart.log_x)
     values, up = _axis(columns, chart.y, log=chart.log_y)
     if chart.group is None:
@@ -59,7 +59,7 @@ def scatter(columns: Columns, chart: Chart) -> Drawing:
 
 
 def _axis(columns: Columns, names: tuple[str, ...], *, log: bool) -> tuple[list[NDArray[Any]], Axis]:
-    """The numbers of some columns of one unit and their axis; sizes on a logarithmic one stay bytes, with marks in KiB and MiB."""
+    """The numbers of some columns of one unit and their axis; logarithmic sizes stay bytes, with marks in KiB."""
     if log and columns.column(names[0]).unit in ("bytes", "B"):
         values = [columns.numbers(n) for n in names]
         ticks = sizes(np.concatenate(values).tolist())

@@ -133,7 +133,7 @@ def _wrapped(sentence: str, form: TableForm) -> list[str]:
 
 # `first`: Its first rows, which decide the units. `form`: How it is written. `columns`: What the columns are.
 class _Grid:
-    """The cells of a table and what is known of its columns: how they are written, how long they get, if they say something."""
+    """The cells of a table and what is known of its columns: how they are written, how long, if they say something."""
 
     def __init__(self, first: Any, form: TableForm, columns: Columns) -> None:
         self._schema, self._form = first.schema, form
@@ -233,7 +233,7 @@ def _folded(name: str, width: int) -> list[str]:
 def _fitting(
     places: Sequence[int], limits: Sequence[int], right: Sequence[bool], importance: Sequence[int], width: int
 ) -> list[int]:
-    """The places of the columns that fit with readable texts: the least important go first, and of equal ones the last."""
+    """Places of the columns that fit with readable texts: the least important go first, and of equal ones the last."""
     fitting = list(places)
     ranked = any(importance)
     staying = {i for i in fitting if importance[i] == 1} if ranked else set(fitting[:1])

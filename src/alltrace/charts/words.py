@@ -86,7 +86,7 @@ def title(column: Column, unit: str) -> str:
 
 
 def sizes(values: Iterable[float]) -> tuple[tuple[float, str], ...]:
-    """Marks for sizes in bytes on a logarithmic axis: powers of two with binary prefixes, such as 4 KiB; sixteen at most."""
+    """Marks for sizes in bytes on a logarithmic axis: powers of two such as 4 KiB; sixteen at most."""
     # `values`: the sizes; those above 0 count.
     positive = [v for v in values if 0 < v < float("inf")]
     if not positive:

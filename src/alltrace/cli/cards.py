@@ -99,7 +99,7 @@ def _card(number: int, card: Card, width: int, run: str, color: bool) -> Iterato
 
 
 def _bars(times: StepTimes, width: int) -> Iterator[str]:
-    """A line of blocks, from the shortest step to the longest, and the step that is marked; in at most `width` columns."""
+    """A line of blocks, from the shortest step to the longest, and the marked step; in at most `width` columns."""
     group = -(-len(times.times_ns) // width)
     longest = [max(times.times_ns[at : at + group]) for at in range(0, len(times.times_ns), group)]
     low, high = min(longest), max(longest)
@@ -118,7 +118,7 @@ def _bars(times: StepTimes, width: int) -> Iterator[str]:
 
 
 def _wrapped(text: str, width: int, first: str = "", rest: str = "") -> list[str]:
-    """Text in lines of at most `width` columns: a number stays with its unit, and a name longer than a line loses its middle."""
+    """Text in lines of at most `width` columns: a number stays with its unit, a long name loses its middle."""
     # A command in backquotes can be copied from its lines: they end as a shell continues them, and its words are whole.
     pieces = _NUMBER.sub("\\1\u00a0", printable(text)).split("`")
     room = width - max(len(first), len(rest))

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 FORMATS = ("table", "json", "csv", "md", "parquet")
 # fmt: off
 _PATTERN = Option("pattern", list, [],
-    "your own regular expression for a step's line, such as 'step (?P<step>\\d+) .* loss (?P<loss>\\S+)'; name the groups "
+    "your own regular expression for a step's line, such as 'step (?P<step>\\d+) .* loss (?P<loss>\\S+)'; name the "
+    "groups "
     "step and like the metrics, or step_time_ms; no other format is tried then", metavar="REGEX")
 _JOBS = count("jobs", None, "the maximum number of processes; default: one per processor")
 _IMPORT = (
@@ -35,8 +36,10 @@ _IMPORT = (
         "a file with lines of `class regular-expression` that classify kernels before the built-in rules",
         metavar="FILE"),
     Option("rank_from", str, None,
-        "a regular expression that finds the rank in a report's path, such as 'gpu-(?P<rank>\\d+)'; a file ranks.csv in the "
-        "folder of the reports, with the columns file,rank and optionally host,local_rank, says it for each", metavar="REGEX"),
+        "a regular expression that finds the rank in a report's path, such as 'gpu-(?P<rank>\\d+)'; a file "
+        "ranks.csv in the "
+        "folder of the reports, with the columns file,rank and optionally host,local_rank, says it for each",
+        metavar="REGEX"),
 )
 _FORMAT = Option("format", str, "table", "", FORMATS)
 _UNITS = Option("units", str, None,
@@ -64,7 +67,7 @@ _SKIP_WARMUP = flag("skip_warmup", "leave out warm-up steps and everything outsi
 # Options for reading reports come last, and are in the help only if `--help-all` is among `arguments`; None for parsers
 # whose help nobody reads.
 class Parser(argparse.ArgumentParser):
-    """A parser that reports errors in one sentence, like the rest of the command line, and ends its help with an example."""
+    """A parser that reports errors in one sentence, as the rest of the command line, with an example in its help."""
 
     def __init__(self, *, example: str, arguments: Sequence[str] | None = None, **options: Any) -> None:
         self.arguments_given = arguments

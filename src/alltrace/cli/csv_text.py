@@ -52,7 +52,7 @@ def csv_header(schema: Any) -> str:
 
 
 def without_formulas(table: Any) -> Any:
-    """A table without formulas: texts and column names that a spreadsheet would read as a formula get a `'` in front."""
+    """A table without formulas: texts and column names that a spreadsheet reads as a formula get a `'` in front."""
     columns = []
     for column, field in zip(table.columns, table.schema, strict=True):
         if pa.types.is_dictionary(field.type):
@@ -157,7 +157,7 @@ def _column_texts(column: Any, field: Any) -> Any:
 
 
 def _rounded(column: Any, decimals: int) -> Any:
-    """Floats as text with a number of decimals, rounded from the exact value: just above or below a half is not a half."""
+    """Floats as text with a number of decimals, rounded from the exact value: near a half is not a half."""
     scaled = np.abs(column.to_numpy(zero_copy_only=False).astype(np.float64)) * 10.0**decimals
     with np.errstate(invalid="ignore"):
         near = np.abs(scaled - np.floor(scaled) - 0.5) <= np.maximum(scaled, 1.0) * _NEAR  # false for null
@@ -187,7 +187,7 @@ def _quoted(text: Any) -> Any:
 
 
 def _has_special(text: Any) -> bool:
-    """Whether a quote, a comma or an end of a line is anywhere in a string array; reads the bytes at once, not cell by cell."""
+    """Whether a quote, a comma or an end of a line is in a string array; reads the bytes at once, not by cell."""
     _, offsets, data = text.buffers()
     if data is None or not len(text):
         return False

@@ -63,7 +63,7 @@ def _interrupted() -> int:
 
 
 def _failed(error: Exception) -> int:
-    """Report any other error: a limit of the machine, or a defect of alltrace, which must not look like a breached gate (1)."""
+    """Report any other error: a limit of the machine, or a defect of alltrace, unlike a breached gate (1)."""
     limit = _limit_met(error)
     if limit is not None:
         print(f"alltrace: {limit}", file=sys.stderr)  # noqa: T201
@@ -87,7 +87,8 @@ def _take_closed_places() -> None:
         except OSError:
             os.open(os.devnull, os.O_WRONLY if place == 2 else os.O_RDONLY)  # the lowest one that is free: this one
     if sys.stdout is None:
-        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115  cannot be written to; this is reported
+        # cannot be written to; this is reported
+        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
     if sys.stderr is None:
         sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
 

@@ -137,7 +137,7 @@ def table_form(args: argparse.Namespace) -> TableForm:
 
 
 def console_form() -> TableForm:
-    """How tables are written to standard output: to a terminal in its width and with units, else complete, with plain numbers."""
+    """How tables are written to standard output: to a terminal in its width with units, else complete and plain."""
     return TableForm(terminal_width(), units=True) if sys.stdout.isatty() else PLAIN
 
 
@@ -246,14 +246,14 @@ class _Json:
 
 
 def _json_lines(tables: Iterable[Any], indent: str) -> Iterator[str]:
-    """The rows of tables as lines with commas between them, some thousand rows at a time; nothing of tables without rows."""
+    """The rows of tables as lines with commas between them, some thousand rows at a time; none of empty tables."""
     for table in tables:
         for first in range(0, table.num_rows, _PIECE_ROWS):
             yield ",\n".join(f"{indent}{json_text(row)}" for row in _rows(table.slice(first, _PIECE_ROWS)))
 
 
 def _rows(table: Any) -> list[dict[str, Any]]:
-    """The rows; objects of a column with the metadata `sparse` in its Arrow field have only the fields that are not null."""
+    """The rows; objects of a column with the metadata `sparse` in its Arrow field have only non-null fields."""
     rows: list[dict[str, Any]] = table.to_pylist()
     for name in (f.name for f in table.schema if is_sparse(f)):
         for row in rows:
@@ -302,7 +302,7 @@ def save_tables(
     *,
     csv_safe: bool = False,
 ) -> int:
-    """Write the main table of `answer` to files of several forms at once, each completely or not at all; returns its rows."""
+    """Write `answer`'s main table to files of several forms at once, each wholly or not at all; returns its rows."""
     # `verb`: The verb that was run. `facts`: What the run is. `files`: A file for each of some forms: `csv`, `json`,
     # `md`, `parquet`. `limit`: The most rows to write; None for all. `csv_safe`: CSV has no cells that a spreadsheet
     # takes for formulas. Raises `InputError`: a file cannot be written. Raises `UsageError`: the table cannot be
@@ -382,7 +382,7 @@ def _parquet_file(schema: Any, place: Path) -> Iterator[Callable[[Any], None]]:
 
 
 def _worded(table: Any) -> list[str]:
-    """The columns that a dictionary makes shorter: words. Of times, and of texts that differ, it takes twice as long to write."""
+    """The columns that a dictionary makes shorter: words. Times and texts that differ take twice as long."""
     import pyarrow as pa
 
     names = []

@@ -81,7 +81,7 @@ class Folder:
 
     @contextmanager
     def _place(self, file: str) -> Iterator[Path]:
-        """Where to write a file of the folder; it is uploaded at the end of the block if that is not a file of this machine."""
+        """Where to write a file of the folder; uploaded at the end of the block if it is remote."""
         if self._system is None:
             path = self._local / file
             try:

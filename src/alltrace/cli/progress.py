@@ -32,7 +32,7 @@ def watching() -> Iterator[Watcher]:
 
 @contextmanager
 def stages(ranks: int) -> Iterator[Callable[[str], Callable[[int], None]]]:
-    """Yield a function that names a stage and returns its `advance(n)`, for the progress of stages over a number of ranks."""
+    """Yield a function that names a stage and returns its `advance(n)`, for progress over a number of ranks."""
     # Bars appear on standard error if it is a terminal and the work takes long enough to be seen.
     bars = _Stages(ranks)
     try:

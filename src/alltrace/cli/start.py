@@ -1,4 +1,4 @@
-"""The command's beginning: until the command line is loaded, Ctrl-C ends the process as the system does, without a traceback."""
+"""The command's beginning: until the command line is loaded, Ctrl-C ends the process without a traceback."""
 
 from __future__ import annotations
 

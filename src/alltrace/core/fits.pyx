@@ -6,7 +6,8 @@ cdef Py_ssize_t SHORT = 12  # values that are sorted by insertion
 
 
 cdef double select_median(double[::1] values, Py_ssize_t count) except? -1 nogil:
-    """The median of the first `count` values, of which there is at least one; reorders them (Hoare's selection, 1961)."""
+    """The median of the first `count` values, of which there is at least one; reorders them (Hoare's selection,
+    1961)."""
     cdef Py_ssize_t wanted = count // 2, low = 0, high = count - 1, i, j
     cdef double a, b, c, pivot, upper, lower
     while high - low > SHORT:
@@ -52,7 +53,8 @@ cdef double select_median(double[::1] values, Py_ssize_t count) except? -1 nogil
 
 
 def median(double[::1] values, Py_ssize_t count):
-    """The median of the first `count` values, the mean of the two in the middle if `count` is even; reorders the values.
+    """The median of the first `count` values, the mean of the two in the middle if `count` is even; reorders the
+    values.
 
     Raises:
         IndexError: `count` is less than 1, or more than there are values.

@@ -6,8 +6,10 @@ Nodes are 0 to n - 1 and arcs 0 to m - 1, in int32. Weights and times are int64,
 from libc.stdint cimport int32_t, int64_t
 
 
-def topological_order(int32_t[::1] waiting, const int32_t[::1] first_leaving, const int32_t[::1] targets, int32_t[::1] out_order):
-    """Write the nodes, each after the sources of its arcs (Kahn 1962); returns how many: fewer than n if there is a cycle.
+def topological_order(int32_t[::1] waiting, const int32_t[::1] first_leaving, const int32_t[::1] targets,
+    int32_t[::1] out_order):
+    """Write the nodes, each after the sources of its arcs (Kahn 1962); returns how many: fewer than n if there is a
+    cycle.
 
     Args:
         waiting: The number of arcs into each node; overwritten.
@@ -50,7 +52,8 @@ def longest_paths(
         sources: The node in which each arc begins, sorted by the node that it enters.
         weights: Weight of each arc.
         times: On entry, the times of the nodes without incoming arcs; the times of the others are written.
-        out_via: The arc that determines each time, the first if several do; not written for nodes without incoming arcs.
+        out_via: The arc that determines each time, the first if several do; not written for nodes without incoming
+            arcs.
     """
     cdef Py_ssize_t place, arc, best, low, high
     cdef int32_t node

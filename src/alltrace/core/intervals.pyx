@@ -1,19 +1,22 @@
 """Sweeps over sorted intervals: unions, overlaps, and which range encloses which.
 
-Intervals are half-open, in int64 nanoseconds, as two arrays of equal length. Arrays named `out_...` and `state` are written to. The
-public functions, which sort and allocate, are in `alltrace.trace.intervals` and `alltrace.trace.nesting`.
+Intervals are half-open, in int64 nanoseconds, as two arrays of equal length. Arrays named `out_...` and `state` are
+written to. The public functions, which sort and allocate, are in `alltrace.trace.intervals` and
+`alltrace.trace.nesting`.
 
-The frontier of a nesting sweep holds the ranges that can still be the shortest enclosing one of something that starts later. A range
-is removed when it has ended, or when a later one ends no earlier and is no longer. So by descending end the durations descend as
-well, and the shortest range that encloses [start, end) is the last one of the frontier that ends no earlier than `end`. For nested
-ranges the frontier is the stack of open ranges. Its times must be within +-2**62, so that differences fit into 64 bits.
+The frontier of a nesting sweep holds the ranges that can still be the shortest enclosing one of something that starts
+later. A range is removed when it has ended, or when a later one ends no earlier and is no longer. So by descending end
+the durations descend as well, and the shortest range that encloses [start, end) is the last one of the frontier that
+ends no earlier than `end`. For nested ranges the frontier is the stack of open ranges. Its times must be within
++-2**62, so that differences fit into 64 bits.
 """
 
 from libc.stdint cimport INT64_MAX, INT64_MIN, int64_t, uint8_t, uint64_t
 
 
 def merge_sorted(const int64_t[::1] starts, const int64_t[::1] ends, int64_t[::1] out_starts, int64_t[::1] out_ends):
-    """Merge intervals sorted by start, and skip empty ones; returns how many there are, or -1 if they are not sorted."""
+    """Merge intervals sorted by start, and skip empty ones; returns how many there are, or -1 if they are not
+    sorted."""
     cdef Py_ssize_t i, count = 0
     cdef int64_t start, end, previous = INT64_MIN
     cdef bint ascending = True
@@ -72,8 +75,8 @@ def overlap(
 ):
     """How much of each interval the merged set `m_` covers; returns False if the intervals are not sorted by start.
 
-    `covered` is scratch space, one element more than the set has intervals: the time that the set covers before each of them. A
-    result too large for int64 becomes the largest int64.
+    `covered` is scratch space, one element more than the set has intervals: the time that the set covers before each of
+    them. A result too large for int64 becomes the largest int64.
     """
     cdef Py_ssize_t i, k, at = 0, step, low, high, middle, last, count = m_starts.shape[0]
     cdef int64_t start, end, previous = INT64_MIN
@@ -170,12 +173,13 @@ def nest(
     uint8_t[::1] crosses,
     int64_t slack,
 ):
-    """Depth and parent (-1 for none) of every wanted range; rows are sorted by (track, start, -end) and numbered from `first_row`.
+    """Depth and parent (-1 for none) of every wanted range; rows are sorted by (track, start, -end) and numbered from
+    `first_row`.
 
     `crosses`: whether it begins in an earlier one and ends after it, each by more than `slack`.
 
-    `frontier` has the starts, ends, rows and depths of its ranges. `state` is (size of the frontier, track). Both are kept from call
-    to call; the frontier must have space for all rows of the call.
+    `frontier` has the starts, ends, rows and depths of its ranges. `state` is (size of the frontier, track). Both are
+    kept from call to call; the frontier must have space for all rows of the call.
     """
     cdef int64_t[::1] f_start = frontier[0], f_end = frontier[1], f_row = frontier[2], f_depth = frontier[3]
     cdef Py_ssize_t i, at, size = state[0]
@@ -221,13 +225,15 @@ def lanes(
     int64_t[::1] out_lanes,
     int64_t[::1] out_orders,
 ):
-    """Give each interval the first lane of its group on which it crosses no other; rows of a group are sorted by (start, -end).
+    """Give each interval the first lane of its group on which it crosses no other; rows of a group are sorted by
+    (start, -end).
 
-    Two intervals on a lane are disjoint, or one contains the other. `out_orders` is the number of intervals of the lane that start
-    at the same time and contain the interval, fewer than `most_together`. `first` is the first lane of each group, -1 for none;
-    `known` (2, lanes) the next lane of a lane's group and its innermost open interval; `open_` (4, intervals) ends, starts, orders
-    and the interval below, which links the unused ones. `state` is (lanes, intervals ever used, first unused one). All of these are
-    kept from call to call; `known` and `open_` must have space for all rows of the call.
+    Two intervals on a lane are disjoint, or one contains the other. `out_orders` is the number of intervals of the lane
+    that start at the same time and contain the interval, fewer than `most_together`. `first` is the first lane of each
+    group, -1 for none; `known` (2, lanes) the next lane of a lane's group and its innermost open interval; `open_` (4,
+    intervals) ends, starts, orders and the interval below, which links the unused ones. `state` is (lanes, intervals
+    ever used, first unused one). All of these are kept from call to call; `known` and `open_` must have space for all
+    rows of the call.
     """
     cdef int64_t[::1] following = known[0], top = known[1]
     cdef int64_t[::1] o_end = open_[0], o_start = open_[1], o_order = open_[2], below = open_[3]
@@ -298,8 +304,8 @@ def innermost(
 ):
     """The shortest range that encloses each query, or -1; both are sorted by (track, start), the ranges then by -end.
 
-    `frontier` is as in `nest`. `state` is (size of the frontier, track, next range, next query). The sweep stops early when the
-    frontier is full: the caller enlarges it and calls again.
+    `frontier` is as in `nest`. `state` is (size of the frontier, track, next range, next query). The sweep stops early
+    when the frontier is full: the caller enlarges it and calls again.
     """
     cdef int64_t[::1] f_start = frontier[0], f_end = frontier[1], f_row = frontier[2], f_depth = frontier[3]
     cdef Py_ssize_t i, at, size = state[0], j = state[2], first = state[3], room = f_start.shape[0]
@@ -352,10 +358,11 @@ def enclosing(
     int64_t[::1] state,
     int64_t[:, ::1] out_pairs,
 ):
-    """Every (query, range) in which the range encloses the query, by query and then by row of the range; sorted as for `innermost`.
+    """Every (query, range) in which the range encloses the query, by query and then by row of the range; sorted as for
+    `innermost`.
 
-    `active` has the ends and rows of the active ranges. `state` is (active ranges, track, next range, next query, pairs written).
-    The sweep stops when the space for the active ranges, or for the pairs of the next query, may not suffice.
+    `active` has the ends and rows of the active ranges. `state` is (active ranges, track, next range, next query, pairs
+    written). The sweep stops when the space for the active ranges, or for the pairs of the next query, may not suffice.
     """
     cdef int64_t[::1] a_end = active[0], a_row = active[1], out_query = out_pairs[0], out_range = out_pairs[1]
     cdef Py_ssize_t i = state[3], j = state[2], k, kept, written = 0, size = state[0], room = a_end.shape[0]

@@ -13,14 +13,16 @@ RAW: int
 TRIPLE: int
 IDENTITY: int
 INSIDE: int
-"""How a field's value is written: as an integer; in thousandths; as the code of a string; as the code of a value's JSON text; as
-three integers in three rows; as an integer, or `IDENTITIES` minus the code of a string. `INSIDE` is that with the arguments."""
+"""How a field's value is written: as an integer; in thousandths; as the code of a string; as the code of a value's JSON
+text; as three integers in three rows; as an integer, or `IDENTITIES` minus the code of a string. `INSIDE` is that with
+the arguments."""
 
 MORE: int
 CLOSED: int
 FULL: int
 BROKEN: int
-"""Why a scan stopped: the event at the position goes on past the buffer; the array ended; no room; the event is not valid JSON."""
+"""Why a scan stopped: the event at the position goes on past the buffer; the array ended; no room; the event is not
+valid JSON."""
 
 NOTHING: int
 """What a field holds that the event lacks."""

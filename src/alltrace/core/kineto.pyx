@@ -1,11 +1,11 @@
 """The scanner of trace events: from the bytes of a JSON array to one row of integers per event.
 
-No event becomes a Python object. Numbers are written as they are, times in thousandths of the text's unit, because a float would
-lose nanoseconds; strings are interned during the scan and written as codes. Values that are not a field are skipped by their
-brackets and quotes alone, so `NaN` and escapes that are not valid JSON are accepted.
+No event becomes a Python object. Numbers are written as they are, times in thousandths of the text's unit, because a
+float would lose nanoseconds; strings are interned during the scan and written as codes. Values that are not a field are
+skipped by their brackets and quotes alone, so `NaN` and escapes that are not valid JSON are accepted.
 
-The bytes are untrusted. The public functions check once that `[at, end)` is within the buffer, and take a pointer; from there on
-every read of `buf[at]` follows a comparison of `at` with `end`.
+The bytes are untrusted. The public functions check once that `[at, end)` is within the buffer, and take a pointer; from
+there on every read of `buf[at]` follows a comparison of `at` with `end`.
 """
 
 cimport cython
@@ -107,7 +107,8 @@ cdef Py_ssize_t after_value(const uint8_t *buf, Py_ssize_t at, Py_ssize_t end) n
 
 
 cdef int64_t number(const uint8_t *buf, Py_ssize_t at, Py_ssize_t end, int64_t digits) noexcept nogil:
-    """The number written in `[at, end)`, times 10 to the power of `digits`, rounded; INT64_MIN if it is not a number or does not fit."""
+    """The number written in `[at, end)`, times 10 to the power of `digits`, rounded; INT64_MIN if it is not a number or
+    does not fit."""
     cdef bint negative = at < end and buf[at] == c"-"
     cdef bint point = False, up = False, down
     cdef Py_ssize_t first, mark, place, seen = 0
@@ -196,7 +197,8 @@ def skip_value(const uint8_t[::1] buf, Py_ssize_t at, Py_ssize_t end):
 
 
 def next_event(const uint8_t[::1] buf, Py_ssize_t at, Py_ssize_t end):
-    """The position of the next event after an invalid one: a brace that follows a brace and a comma; -1 if there is none."""
+    """The position of the next event after an invalid one: a brace that follows a brace and a comma; -1 if there is
+    none."""
     cdef const uint8_t *data = checked(buf, at, end)
     cdef Py_ssize_t after
     with nogil:
@@ -216,8 +218,8 @@ cdef class EventScanner:
     """Scans the events of one trace.
 
     Args:
-        fields: For each key that is a field: its level (0 in an event, 1 in its arguments), the key, how its value is written, and
-            the row of the table that it is written to, the first of three for a `TRIPLE`.
+        fields: For each key that is a field: its level (0 in an event, 1 in its arguments), the key, how its value is
+            written, and the row of the table that it is written to, the first of three for a `TRIPLE`.
         whole: A category whose events have arguments of any name; these are kept as one text.
         category_row: The row that the category is written to.
         whole_row: The row that the code of that text is written to.
@@ -268,7 +270,8 @@ cdef class EventScanner:
             row: The first event's column.
 
         Returns:
-            The position at which it stopped, why, the column of the next event, and the new strings, in the order of their codes.
+            The position at which it stopped, why, the column of the next event, and the new strings, in the order of
+            their codes.
         """
         cdef const uint8_t *data = checked(buf, at, end)
         cdef Py_ssize_t stop, i
@@ -392,7 +395,8 @@ cdef class EventScanner:
         self.rows[target, row] = value
         return 0
 
-    cdef int triple(self, const uint8_t *buf, Py_ssize_t at, Py_ssize_t end, Py_ssize_t target, Py_ssize_t row) except -1 nogil:
+    cdef int triple(self, const uint8_t *buf, Py_ssize_t at, Py_ssize_t end, Py_ssize_t target,
+        Py_ssize_t row) except -1 nogil:
         """Write the first three numbers of the list whose text begins at `at`."""
         cdef Py_ssize_t i, stop
         for i in range(3):
@@ -408,7 +412,8 @@ cdef class EventScanner:
         return 0
 
     cdef int64_t intern(self, const uint8_t *buf, Py_ssize_t at, Py_ssize_t end) except -1 nogil:
-        """The code of the string in `[at, end)`; records the bounds of a new string, for which `scan` has left space."""
+        """The code of the string in `[at, end)`; records the bounds of a new string, for which `scan` has left
+        space."""
         cdef Py_ssize_t mask = self.slots.shape[0] - 1
         # the hash includes the length; `| 1` because 0 marks a free slot
         cdef uint64_t value = fnv(buf, at, end) ^ fnv_add(0, end - at) | 1

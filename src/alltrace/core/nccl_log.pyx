@@ -1,12 +1,14 @@
 """The scanner of plain COLL lines of NCCL's logs: one pass over a block of whole lines.
 
 It accepts only lines that match byte for byte: a lead (what a launcher wrote before the line) and a process token
-(`host:pid:tid [device]`) that the reader's careful path has seen and registered, and fields in NCCL's own order. For every other
-relevant line it returns the bounds, for the careful path to read; unrelated lines are only counted. So this path never guesses.
+(`host:pid:tid [device]`) that the reader's careful path has seen and registered, and fields in NCCL's own order. For
+every other relevant line it returns the bounds, for the careful path to read; unrelated lines are only counted. So this
+path never guesses.
 
-The bytes are untrusted. Public functions check once that the bounds that they are given are within the buffer, and take a pointer;
-from there on every read of `buf[at]` follows a comparison of `at` with `end`. Functions that read one field return the position
-after it, or -1 if it is missing, and return -1 for an `at` of -1, so that a line is read by a chain of calls.
+The bytes are untrusted. Public functions check once that the bounds that they are given are within the buffer, and take
+a pointer; from there on every read of `buf[at]` follows a comparison of `at` with `end`. Functions that read one field
+return the position after it, or -1 if it is missing, and return -1 for an `at` of -1, so that a line is read by a chain
+of calls.
 """
 
 from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint64_t
@@ -116,7 +118,8 @@ cdef inline Py_ssize_t pointer(const uint8_t *buf, Py_ssize_t at, Py_ssize_t end
 cdef Py_ssize_t call(
     const uint8_t *buf, Py_ssize_t at, Py_ssize_t end, const uint64_t[::1] operations, int64_t *row
 ) except -2 nogil:
-    """Write the fields of a COLL record into `row`, which has space for all; returns the end of its line, -1 if a field is missing.
+    """Write the fields of a COLL record into `row`, which has space for all; returns the end of its line, -1 if a field
+    is missing.
 
     COMMUNICATOR is the pointer.
     """
@@ -157,7 +160,8 @@ cdef Py_ssize_t call(
 
 
 cdef uint64_t hash_of_lead(const uint8_t *buf, Py_ssize_t begin, Py_ssize_t start, Py_ssize_t stop) noexcept nogil:
-    """The hash of the lead `[begin, start)`, with each run of digits taken as one digit, and of the token after it; never 0."""
+    """The hash of the lead `[begin, start)`, with each run of digits taken as one digit, and of the token after it;
+    never 0."""
     cdef uint64_t value = fnv_start()
     cdef bint digits = False
     cdef Py_ssize_t at
@@ -206,7 +210,8 @@ cdef int64_t fraction_ns(const uint8_t *buf, Py_ssize_t at, Py_ssize_t end) noex
 
 
 cdef int64_t time_ns(const uint8_t *buf, Py_ssize_t begin, Py_ssize_t end) noexcept nogil:
-    """The first `2026-05-05 06:16:47.123` or `1621500728.783688` in `[begin, end)`, in ns since 1970; INT64_MIN without one.
+    """The first `2026-05-05 06:16:47.123` or `1621500728.783688` in `[begin, end)`, in ns since 1970; INT64_MIN without
+    one.
 
     A date is in UTC unless a time zone follows it. Sums wrap around, so a year after 2262 results in a wrong time.
     """
@@ -272,7 +277,8 @@ cdef inline bint is_word(const uint8_t *buf, const char *word) noexcept nogil:
 
 
 cdef bint watched(const uint8_t *buf, Py_ssize_t at, Py_ssize_t end) noexcept nogil:
-    """Whether a line without `NCCL` may still be relevant: a step, or the rest of a record that another one interrupted."""
+    """Whether a line without `NCCL` may still be relevant: a step, or the rest of a record that another one
+    interrupted."""
     while end - at > 5:  # the longest word below
         if buf[at] == c"i" or buf[at] == c"I":
             if is_word(buf + at + 1, b"tera"):  # iteration, Iteration
@@ -308,17 +314,20 @@ def lead_hash(const uint8_t[::1] buf, Py_ssize_t begin, Py_ssize_t start, Py_ssi
 
 
 def token_start(const uint8_t[::1] buf, Py_ssize_t begin, Py_ssize_t mark):
-    """The begin of the process token `host:pid:tid [device] ` before `NCCL` at `mark`: after a space, or at the begin of the line."""
+    """The begin of the process token `host:pid:tid [device] ` before `NCCL` at `mark`: after a space, or at the begin
+    of the line."""
     return start_of_token(checked(buf, begin, begin, mark), begin, mark)
 
 
 def time_of(const uint8_t[::1] lead):
-    """The time in a lead, as `scan` reads it: ns since 1970, by the lead's time zone, else in UTC; `ABSENT` if there is none."""
+    """The time in a lead, as `scan` reads it: ns since 1970, by the lead's time zone, else in UTC; `ABSENT` if there is
+    none."""
     return time_ns(checked(lead, 0, 0, lead.shape[0]), 0, lead.shape[0])
 
 
 def put(uint64_t[::1] keys, int64_t[::1] values, uint64_t key, int64_t value):
-    """Put `value` under `key`, which is not 0, into a hash table with open addressing, of 2**k slots; 0 marks a free one."""
+    """Put `value` under `key`, which is not 0, into a hash table with open addressing, of 2**k slots; 0 marks a free
+    one."""
     cdef Py_ssize_t at = slot_of(keys, key)
     keys[at] = key
     values[at] = value
@@ -354,7 +363,8 @@ def scan(
         lead_keys: The hash table of known leads and tokens, by `lead_hash`.
         lead_tokens: The token number of each of its slots.
         token_process: The process number of each token.
-        comm_keys: The hash table of communicators, by process and pointer, with at least twice as many slots as `comms`.
+        comm_keys: The hash table of communicators, by process and pointer, with at least twice as many slots as
+            `comms`.
         comm_values: The communicator number of each of its slots.
         comms: Process and pointer of each communicator.
         comm_count: How many there are.
@@ -362,8 +372,8 @@ def scan(
         careful: Out: begin, end and number of each line that the careful path must read.
 
     Returns:
-        Rows of `calls`, rows of `careful`, communicators, all lines, unrelated lines, and the position at which it stopped: before the
-        block's end if an output is full.
+        Rows of `calls`, rows of `careful`, communicators, all lines, unrelated lines, and the position at which it
+        stopped: before the block's end if an output is full.
     """
     cdef Py_ssize_t size = block.shape[0], at = 0, begin, mark, end, start, last, slot, place, n
     cdef Py_ssize_t call_count = 0, careful_count = 0

@@ -1,7 +1,8 @@
-"""Paraver traces: for the export, sweeps over intervals; for the reader, lines to numbers, and begins and ends to intervals.
+"""Paraver traces: for the export, sweeps over intervals; for the reader, lines to numbers, and begins and ends to
+intervals.
 
-Times are int64 nanoseconds. Sweeps take rows in the order of time, block by block: the caller keeps arrays that are called
-persistent from call to call. Arrays named `out_...` are written to.
+Times are int64 nanoseconds. Sweeps take rows in the order of time, block by block: the caller keeps arrays that are
+called persistent from call to call. Arrays named `out_...` are written to.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint64_t
@@ -11,11 +12,13 @@ cpdef enum:  # bit positions in the code of a point: the track, whether it is a 
     QUERY_SHIFT = 39
     OWNER_SHIFT = 16
 
-cpdef enum:  # kinds of a slot, in addition to 0 for intervals: events without an end, and changes of the innermost range
+# kinds of a slot, in addition to 0 for intervals: events without an end, and changes of the innermost range
+cpdef enum:
     PUNCTUAL = 1
     CHANGES = 2
 
-cpdef enum:  # columns of an open interval: begin, value, known end or -1, number of the call, next one below, values of other types
+# columns of an open interval: begin, value, known end or -1, number of the call, next one below, values of other types
+cpdef enum:
     OPEN_TIME = 0
     OPEN_VALUE = 1
     OPEN_END = 2
@@ -62,11 +65,11 @@ def innermost(
 ):
     """The changes of the innermost range of each group (a thread's ranges of one domain).
 
-    Ranges are n rows, from row `first` on: groups numbered from 0; starts, ascending, equal ones with the longest first; ends; values.
-    A range that outlasts the one around it is taken to end with it. `depths` (g) is the number of open ranges of each group;
-    `open_ends` and `open_values` (g, d) have their ends and values; all three are persistent. The outputs have space for 2n and all
-    open ranges, and are written from `count` on: groups, times, the value of the innermost range from then on, 0 outside of all
-    ranges, and the number of open ranges.
+    Ranges are n rows, from row `first` on: groups numbered from 0; starts, ascending, equal ones with the longest
+    first; ends; values. A range that outlasts the one around it is taken to end with it. `depths` (g) is the number of
+    open ranges of each group; `open_ends` and `open_values` (g, d) have their ends and values; all three are
+    persistent. The outputs have space for 2n and all open ranges, and are written from `count` on: groups, times, the
+    value of the innermost range from then on, 0 outside of all ranges, and the number of open ranges.
 
     Returns (n, or the row at which d ranges of its group are open already; the number of changes).
     """
@@ -118,15 +121,17 @@ def strongest(
     int64_t[::1] out_waits,
     int64_t[::1] out_waited,
 ):
-    """The state of each of t tracks over time, with intervals of s states that may overlap, and what each wait waited for.
+    """The state of each of t tracks over time, with intervals of s states that may overlap, and what each wait waited
+    for.
 
-    Points are n rows, in the order of time and code: begins, ends and queries. A code has the track, whether the point is a query,
-    and its owner, or the state and, in the lowest bit, whether it begins; so a query comes after the begins and ends of its track
-    and time. `more` has, for a query, the earliest end of work that can have been waited for. Time goes from 0 to `end`. `rest` (t)
-    is the state of a track that no interval covers. Persistent are `open_counts` (t, s), the open intervals of each state, the
-    strongest first; `since` and `states` (t), the state of each track and when it began; and `ended` (t), the last end of an
-    interval, or -1. The outputs have space for n: tracks, starts, ends and states of states that ended, of which two in a row on a
-    track differ; the rows of queries that have an answer, and the last end of an interval on their track.
+    Points are n rows, in the order of time and code: begins, ends and queries. A code has the track, whether the point
+    is a query, and its owner, or the state and, in the lowest bit, whether it begins; so a query comes after the begins
+    and ends of its track and time. `more` has, for a query, the earliest end of work that can have been waited for.
+    Time goes from 0 to `end`. `rest` (t) is the state of a track that no interval covers. Persistent are `open_counts`
+    (t, s), the open intervals of each state, the strongest first; `since` and `states` (t), the state of each track and
+    when it began; and `ended` (t), the last end of an interval, or -1. The outputs have space for n: tracks, starts,
+    ends and states of states that ended, of which two in a row on a track differ; the rows of queries that have an
+    answer, and the last end of an interval on their track.
 
     Returns (number of states that ended, number of queries that have an answer).
     """
@@ -192,9 +197,9 @@ def overlapping(
 def parse_lines(const uint8_t[::1] text, int64_t[::1] values, int64_t[::1] offsets, uint8_t[::1] wrong):
     """The numbers of n lines of a .prv; returns how many there are.
 
-    `values` is filled with all numbers, line by line: it needs space for one per byte. `offsets` (n + 1) is filled with the position
-    in `values` at which the numbers of each line start, `wrong` (n) with whether a line has anything other than 64-bit integers
-    separated by colons. Empty lines and comments have no numbers.
+    `values` is filled with all numbers, line by line: it needs space for one per byte. `offsets` (n + 1) is filled with
+    the position in `values` at which the numbers of each line start, `wrong` (n) with whether a line has anything other
+    than 64-bit integers separated by colons. Empty lines and comments have no numbers.
 
     Raises:
         ValueError: The text does not end with a line end.
@@ -252,7 +257,8 @@ cdef Py_ssize_t find(const int64_t[::1] ascending, int64_t value) except? -2 nog
 
 
 cdef int64_t thread_of(const int64_t[::1] first_threads, int64_t task, int64_t thread) except -2 nogil:
-    """The global number of a thread, from the task and thread numbers of a line, which count from 1; -1 if there is none."""
+    """The global number of a thread, from the task and thread numbers of a line, which count from 1; -1 if there is
+    none."""
     if task < 1 or task >= first_threads.shape[0]:
         return -1
     if thread < 1 or thread > first_threads[task] - first_threads[task - 1]:
@@ -274,7 +280,8 @@ cdef int free_place(int64_t place, int64_t[:, ::1] places, int64_t[::1] counters
 
 
 cdef int64_t call_at(int64_t place, int64_t time, int64_t[:, ::1] places, int64_t[::1] counters) except -2 nogil:
-    """The number of the open call, from `place` down, that begins at `time`, assigned now if it has none; -1 for no call."""
+    """The number of the open call, from `place` down, that begins at `time`, assigned now if it has none; -1 for no
+    call."""
     while place >= 0 and places[place, OPEN_TIME] != time:
         place = places[place, OPEN_BELOW]
     if place < 0:
@@ -297,7 +304,8 @@ cdef int launch(
     int64_t[:, ::1] places,
     int64_t[::1] counters,
 ) except -1 nogil:
-    """Record which call launched the open work that begins at `arrives`; if there is none yet, the launch waits for such work."""
+    """Record which call launched the open work that begins at `arrives`; if there is none yet, the launch waits for
+    such work."""
     cdef Py_ssize_t slot
     cdef int64_t place
     cdef bint matched = False
@@ -368,17 +376,18 @@ cpdef Py_ssize_t pair(
 ) except -1:
     """Make intervals from begins and ends; returns n, or the line for which no row is free.
 
-    Lines are n, from line `first` on, as `parse_lines` returns them. `first_threads` has the first thread of each task, and last the
-    number of threads. `types` are the known types of events, ascending; for each, `slots` has its slot, -1 for a type that adds to
-    events of other types, and `columns` the column for its value if it is such a type, else -1. `kinds` has the kind of each slot.
+    Lines are n, from line `first` on, as `parse_lines` returns them. `first_threads` has the first thread of each task,
+    and last the number of threads. `types` are the known types of events, ascending; for each, `slots` has its slot, -1
+    for a type that adds to events of other types, and `columns` the column for its value if it is such a type, else -1.
+    `kinds` has the kind of each slot.
 
-    Persistent are `heads` (threads, slots), the innermost open interval, -1 for none; `waiting` (threads, 2), the first and last of
-    the launches whose work has not begun, -1 for none; `depths` (threads, slots), the number of open ranges; `places`, the open and
-    the free rows, linked by `OPEN_BELOW`; and `counters`. `out` is filled with intervals; it has space for half as many as there
-    are numbers.
+    Persistent are `heads` (threads, slots), the innermost open interval, -1 for none; `waiting` (threads, 2), the first
+    and last of the launches whose work has not begun, -1 for none; `depths` (threads, slots), the number of open
+    ranges; `places`, the open and the free rows, linked by `OPEN_BELOW`; and `counters`. `out` is filled with
+    intervals; it has space for half as many as there are numbers.
 
-    `length_type` is the type whose value is a length. `call_slot` is the slot of calls; work has the slots after it up to
-    `last_work`. `first_tag` and the tag after it are those of launches.
+    `length_type` is the type whose value is a length. `call_slot` is the slot of calls; work has the slots after it up
+    to `last_work`. `first_tag` and the tag after it are those of launches.
     """
     cdef Py_ssize_t i, p, q, at, stop, index, slot, k, row, others = places.shape[1] - OPEN_OTHERS
     cdef int64_t kind, thread, other, time, call, place, value, depth, above, chosen, over

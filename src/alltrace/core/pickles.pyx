@@ -15,8 +15,9 @@ cdef enum:
 def plain_data(const uint8_t[::1] data not None):
     """The value of a pickle of protocol 2 to 5 that holds dicts, lists, tuples, texts, numbers, truth values and None.
 
-    Returns the value and where the pickle ends in the bytes, or None if it has any other instruction, a number of more than 8 bytes, a key that is neither a
-    text nor a number, is damaged, or is nested deeper than dumps are: nothing is known of it then.
+    Returns the value and where the pickle ends in the bytes, or None if it has any other instruction, a number of more
+    than 8 bytes, a key that is neither a text nor a number, is damaged, or is nested deeper than dumps are: nothing is
+    known of it then.
     """
     cdef int collects = PyGC_Disable()  # the many new values are no garbage, and nothing else runs meanwhile
     try:
@@ -168,7 +169,8 @@ cdef object _decoded(const uint8_t[::1] data):
                 begin = marks[depth]
             else:
                 return None
-            if begin < (marks[depth - 1] if depth else 0) + 1 or not _put(stack[begin - 1], stack, begin, op == b"a" or op == b"e"):
+            if begin < (marks[depth - 1] if depth else 0) + 1 or not _put(stack[begin - 1], stack, begin,
+                op == b"a" or op == b"e"):
                 return None
             del stack[begin:]
         elif op == b"t" or op == b"l" or op == b"d":
@@ -204,7 +206,8 @@ cdef double _big_endian(const uint8_t* place) noexcept:
 
 
 cdef bint _put(object target, list stack, Py_ssize_t begin, bint appends) except -1:
-    """Add what is on the stack from a place on to a list, or as keys and values to a dict; False if it is none or a key is not plain."""
+    """Add what is on the stack from a place on to a list, or as keys and values to a dict; False if it is none or a key
+    is not plain."""
     cdef Py_ssize_t n, end = len(stack)
     cdef object key
     if appends:

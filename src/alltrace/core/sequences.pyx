@@ -1,8 +1,9 @@
 """Alignment of two sequences within a band: n operations of a trace and m calls of a log.
 
-Column k of row i is the pair of operation i and call j = i + first + k - band; a band of `band` to each side has 2 * band + 1
-columns. `match_scores` gives the score of a match, and each skipped operation or call costs 0.7, except operations before the
-first call and after the last one, and calls before the first operation. Arrays named `out` are written to.
+Column k of row i is the pair of operation i and call j = i + first + k - band; a band of `band` to each side has 2 *
+band + 1 columns. `match_scores` gives the score of a match, and each skipped operation or call costs 0.7, except
+operations before the first call and after the last one, and calls before the first operation. Arrays named `out` are
+written to.
 """
 
 from libc.math cimport fabs, isnan
@@ -68,7 +69,8 @@ def match_scores(
 def prefix_scores(const double[:, ::1] scores, Py_ssize_t calls, Py_ssize_t first, double[:, ::1] out):
     """The best score of the first i operations and the calls before j, for each i and k.
 
-    A step that skips an operation comes from column k + 1 of the row before; a step that skips a call from column k - 1.
+    A step that skips an operation comes from column k + 1 of the row before; a step that skips a call from column k -
+    1.
 
     Args:
         scores: What matches score, n x (2 * band + 1).
@@ -123,7 +125,8 @@ def suffix_scores(const double[:, ::1] scores, Py_ssize_t calls, Py_ssize_t firs
                 out[i, k] = best
 
 
-def best_path(const double[:, ::1] scores, const double[:, ::1] prefix, Py_ssize_t calls, Py_ssize_t first, int64_t[::1] out):
+def best_path(const double[:, ::1] scores, const double[:, ::1] prefix, Py_ssize_t calls, Py_ssize_t first,
+    int64_t[::1] out):
     """The call of each operation on the path with the highest score, -1 for none.
 
     Args:

@@ -3,9 +3,10 @@
 All positions come from the file, so the functions check each against the page or the record before they read.
 Layout: https://www.sqlite.org/fileformat2.html, sections 1.6 and 2.1.
 
-`children`, `cells` and `decode` report errors in `info`: `info[0]` is a code (`NOT_A_PAGE` to `NULL_VALUE`, `SURPRISE`), `info[1]` the
-index of the page or of the record. They reject whatever SQLite's `PRAGMA integrity_check` rejects in a table, including what SQLite
-ignores when it reads, such as unused bytes of a page that are not counted as free.
+`children`, `cells` and `decode` report errors in `info`: `info[0]` is a code (`NOT_A_PAGE` to `NULL_VALUE`,
+`SURPRISE`), `info[1]` the index of the page or of the record. They reject whatever SQLite's `PRAGMA integrity_check`
+rejects in a table, including what SQLite ignores when it reads, such as unused bytes of a page that are not counted as
+free.
 """
 
 from libc.stdint cimport INT64_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
@@ -41,7 +42,8 @@ cpdef enum:
     EMPTY_PAGE = 12
     BAD_SPACE = 13
     NULL_VALUE = 14
-    SURPRISE = 100  # a valid record, but its column does not accept the value as it is, or it lacks a column with a default
+    # a valid record, but its column does not accept the value as it is, or it lacks a column with a default
+    SURPRISE = 100
 
 cdef enum:
     MIN_USABLE = 480  # set by the file format
@@ -49,7 +51,8 @@ cdef enum:
 
 
 cdef inline Py_ssize_t varint(const uint8_t* data, Py_ssize_t at, Py_ssize_t end, int64_t* value) noexcept nogil:
-    """Read the varint at `at`; returns its end, or -1 if it does not end before `end`. `data` has at least `end` bytes."""
+    """Read the varint at `at`; returns its end, or -1 if it does not end before `end`. `data` has at least `end`
+    bytes."""
     cdef uint64_t bits = 0
     cdef Py_ssize_t i, stop = min(at + 8, end)
     for i in range(at, stop):
@@ -103,15 +106,18 @@ cdef bint cover(uint8_t* used, Py_ssize_t begin, Py_ssize_t end) noexcept nogil:
 
 
 cdef bint space_is_sound(const uint8_t* page, Py_ssize_t first, Py_ssize_t usable, uint8_t* used) noexcept nogil:
-    """Whether each byte of a page's content belongs to one cell or free block, or is counted as a fragment (section 1.6).
+    """Whether each byte of a page's content belongs to one cell or free block, or is counted as a fragment (section
+    1.6).
 
     Args:
         page: The page.
         first: The end of the pointers to its cells.
         usable: Number of its usable bytes.
-        used: A mark for each of them: 1 for bytes of cells, which do not overlap. The marks of free blocks are set here.
+        used: A mark for each of them: 1 for bytes of cells, which do not overlap. The marks of free blocks are set
+            here.
     """
-    cdef Py_ssize_t content = big_endian_2(page + 5), block = big_endian_2(page + 1), following, size, at, free = 0, unused = 0
+    cdef Py_ssize_t content = big_endian_2(page + 5), block = big_endian_2(page + 1), following, size, at
+    cdef Py_ssize_t free = 0, unused = 0
     if content == 0:
         content = 65536
     if content > usable or (block and block < content):
@@ -121,7 +127,9 @@ cdef bint space_is_sound(const uint8_t* page, Py_ssize_t first, Py_ssize_t usabl
             return False
         following = big_endian_2(page + block)
         size = big_endian_2(page + block + 2)
-        if block + size > usable or (following and following < block + size + 4) or not cover(used, block, block + size):
+        if block + size > usable or (following and following < block + size + 4) or not cover(
+            used, block, block + size
+        ):
             return False
         free += size
         block = following
@@ -146,7 +154,8 @@ cpdef Py_ssize_t children(
     int64_t[::1] out_most,
     int64_t[::1] info,
 ) except? -1:
-    """The children of interior pages, in key order; returns how many there are, or -1 if a page is invalid (see `info`).
+    """The children of interior pages, in key order; returns how many there are, or -1 if a page is invalid (see
+    `info`).
 
     Args:
         buf: The pages, one after the other.
@@ -329,7 +338,8 @@ cpdef Py_ssize_t cells(
 
 
 cdef inline int64_t value_size(int64_t serial) noexcept nogil:
-    """Bytes of a value of a serial type; negative for one that does not exist, or that SQLite reserves (section 2.1)."""
+    """Bytes of a value of a serial type; negative for one that does not exist, or that SQLite reserves (section
+    2.1)."""
     if serial >= 12:
         return (serial - 12) >> 1
     if serial <= 4:
@@ -371,7 +381,8 @@ fill_tables()
 cdef inline Py_ssize_t serial_type(
     const uint8_t* data, Py_ssize_t at, Py_ssize_t end, int64_t* serial, int64_t* length
 ) noexcept nogil:
-    """The serial type in a record's header at `at` and the bytes of its value, negative for an invalid type; returns the next position."""
+    """The serial type in a record's header at `at` and the bytes of its value, negative for an invalid type; returns
+    the next position."""
     serial[0] = data[at]
     if serial[0] < 0x80:
         length[0] = SIZES[serial[0]]
@@ -445,9 +456,9 @@ cpdef Py_ssize_t decode(
         rowid: The row number of each record.
         low: The first record to write.
         high: One past the last.
-        fields: For each column of the table, shape (fields, 6): the output column that it goes to, or -1; whether it has a default;
-            whether it may not be null; what the output accepts (`INT8` to `BYTES`); where it begins, in items of its type (for
-            `BYTES`: its row in `text_at`); the byte at which its validity bits begin in `bits`.
+        fields: For each column of the table, shape (fields, 6): the output column that it goes to, or -1; whether it
+            has a default; whether it may not be null; what the output accepts (`INT8` to `BYTES`); where it begins, in
+            items of its type (for `BYTES`: its row in `text_at`); the byte at which its validity bits begin in `bits`.
         rowid_kind: What the column of row numbers accepts, or -1 for no such column.
         rowid_begin: Where it begins, in items of its type.
         first_row: The row of the columns to write first.
@@ -574,14 +585,16 @@ cpdef bint gather(
     Py_ssize_t to,
     uint8_t[::1] data,
 ) except? -1:
-    """Copy `count` values out of `buf`, one after the other, into an Arrow string column; returns whether all of them are ASCII.
+    """Copy `count` values out of `buf`, one after the other, into an Arrow string column; returns whether all of them
+    are ASCII.
 
     Args:
         buf: The bytes with the values.
         at: The start of each value.
         size: The bytes of each.
         count: The number of values.
-        offsets: In and out: the column's offsets; `offsets[to]` is where the first value goes, and those after it are written.
+        offsets: In and out: the column's offsets; `offsets[to]` is where the first value goes, and those after it are
+            written.
         to: The row of the column to write first.
         data: Out: the column's bytes, with space for all; fewer than 2**31.
     """
@@ -596,7 +609,8 @@ cpdef bint gather(
             length = size[i]
             if begin < 0 or length < 0 or length > limit - begin or length > room - place:
                 with gil:
-                    raise IndexError(f"value {i} of {length} bytes at {begin}: not in {limit} bytes, or no room in {room - place}")
+                    raise IndexError(
+                        f"value {i} of {length} bytes at {begin}: not in {limit} bytes, or no room in {room - place}")
             if length > 0:
                 memcpy(&data[place], &buf[begin], length)
                 place += length

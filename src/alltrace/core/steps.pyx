@@ -1,8 +1,9 @@
-"""The times of a training's steps: every moment of a rank belongs to one phase, so the times of phases add up to the step.
+"""The times of a training's steps: every moment of a rank belongs to one phase, so the times of phases add up to the
+step.
 
-The training itself calls this, after pauses in which its code left the caches, so a change of the phase is one call without an
-object. The times of the last steps are rows in memory; with a page, each step is a record of 64 bytes too, which
-`alltrace.trace.step_records` describes and reads.
+The training itself calls this, after pauses in which its code left the caches, so a change of the phase is one call
+without an object. The times of the last steps are rows in memory; with a page, each step is a record of 64 bytes too,
+which `alltrace.trace.step_records` describes and reads.
 """
 
 from array import array
@@ -82,11 +83,11 @@ cdef uint32_t as_us(int64_t ns) noexcept nogil:
 cdef class StepTimes:
     """The times of a rank's steps in each phase; phase 0 is none, and `every` steps are a window.
 
-    By the host's clock, what the thread waits for a processor while it could run (Linux's `schedstat`) is a part of no phase: other
-    programs cause it, and it would hide what the phases take. To read it costs more than all else here. So it is read once a step
-    unless it was a notable part of the window before; then also where a phase took notably longer than the shortest time of that
-    phase in that window. A wait that is not notable counts to a later phase. `clock`: tells the time and the wait, in ns; None for
-    the system's.
+    By the host's clock, what the thread waits for a processor while it could run (Linux's `schedstat`) is a part of no
+    phase: other programs cause it, and it would hide what the phases take. To read it costs more than all else here. So
+    it is read once a step unless it was a notable part of the window before; then also where a phase took notably
+    longer than the shortest time of that phase in that window. A wait that is not notable counts to a later phase.
+    `clock`: tells the time and the wait, in ns; None for the system's.
     """
 
     cdef readonly int phase
@@ -134,7 +135,8 @@ cdef class StepTimes:
         self.records = bytearray()
 
     def begin(self, step, stamp=None):
-        """A step with a number begins now, in the calling thread; `stamp` returns a moment where another clock tells it."""
+        """A step with a number begins now, in the calling thread; `stamp` returns a moment where another clock tells
+        it."""
         if self.file >= 0:
             close(self.file)
         self.file = -1 if self.clock is not None else open(b"/proc/thread-self/schedstat", O_RDONLY)
@@ -186,7 +188,8 @@ cdef class StepTimes:
         self.xid = <uint16_t>(xid & 0xFFFF)
 
     def taken_window(self):
-        """The times of the last window in s: of each step the wait for a processor, the time in none and that in each phase."""
+        """The times of the last window in s: of each step the wait for a processor, the time in none and that in each
+        phase."""
         rows = self.rows
         self._new_window()
         return rows
@@ -246,7 +249,8 @@ cdef class StepTimes:
             wait = 0
             if ends or self.disturbed and elapsed > self.usual[self.phase] + self.total // NOTABLE:
                 waited = self._waited()
-                wait = min(waited - self.waited, elapsed)  # the rest of a wait between the two clocks is of the next phase
+                # the rest of a wait between the two clocks is of the next phase
+                wait = min(waited - self.waited, elapsed)
                 self.waited += wait
             self.least[self.phase] = min(self.least[self.phase], elapsed - wait)
             self.ns[self.phase] += elapsed - wait
@@ -285,7 +289,8 @@ cdef class StepTimes:
             self._record(step, begin_ns, total, ns, wait_ns, last, flags)
         return self.ended == self.every
 
-    cdef _record(self, int64_t step, int64_t begin_ns, int64_t total, int64_t *ns, int64_t wait_ns, int last, int flags):
+    cdef _record(self, int64_t step, int64_t begin_ns, int64_t total, int64_t *ns, int64_t wait_ns, int last,
+        int flags):
         cdef uint8_t[RECORD] record
         cdef uint32_t us
         cdef int n

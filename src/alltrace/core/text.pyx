@@ -1,10 +1,11 @@
 """Writers of text: rows of CSV, records and lines of exports; also sorting of records and rows.
 
-Writers fill a buffer of the caller. They compare the size of each cell with the space left in the buffer before they write it, and
-the bounds of a text with the array that contains it before they copy it, so they neither read nor write out of bounds. If a bound
-is wrong, they raise ValueError; the content of the buffer is then undefined.
+Writers fill a buffer of the caller. They compare the size of each cell with the space left in the buffer before they
+write it, and the bounds of a text with the array that contains it before they copy it, so they neither read nor write
+out of bounds. If a bound is wrong, they raise ValueError; the content of the buffer is then undefined.
 
-Texts are pieces of a uint8 array; piece k is the bytes from `offsets[k]` to `offsets[k + 1]`. Numbers are written in decimal.
+Texts are pieces of a uint8 array; piece k is the bytes from `offsets[k]` to `offsets[k + 1]`. Numbers are written in
+decimal.
 """
 
 from libc.stdint cimport INT64_MIN, int8_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
@@ -97,7 +98,8 @@ cdef inline Py_ssize_t put_byte(Bytes out, Py_ssize_t at, uint8_t byte) except -
 
 
 cdef inline void copy(uint8_t *to, const uint8_t *source, Py_ssize_t size) noexcept nogil:
-    """`memcpy`, without a call for short pieces: two copies of a fixed size, which may overlap, make any size between."""
+    """`memcpy`, without a call for short pieces: two copies of a fixed size, which may overlap, make any size
+    between."""
     cdef uint64_t first, last
     cdef uint32_t first_half, last_half
     if size > 16:
@@ -167,11 +169,12 @@ def write_csv_rows(
     const uint8_t[::1] texts,
     uint8_t[::1] out,
 ):
-    """Write n rows of CSV, one line each; returns the bytes written. The empty cell of a single column is written as `""`.
+    """Write n rows of CSV, one line each; returns the bytes written. The empty cell of a single column is written as
+    `""`.
 
-    `kinds` has the kind of each of the c columns. `values` (c, n + 1) has the numbers of a column; for `NAME`, the piece of `names`
-    of each row, negative for null; for `CELL`, the start of each cell in `texts`, and the end of the last one. For other kinds the
-    last value is not read.
+    `kinds` has the kind of each of the c columns. `values` (c, n + 1) has the numbers of a column; for `NAME`, the
+    piece of `names` of each row, negative for null; for `CELL`, the start of each cell in `texts`, and the end of the
+    last one. For other kinds the last value is not read.
     """
     cdef Bytes written = bytes_of(out)
     cdef Pieces all_names = pieces_of(names), all_texts = pieces_of(texts)
@@ -245,9 +248,10 @@ def write_records(
 ):
     """Write n records one after the other and fill `lengths` (n) with the bytes of each; returns the bytes written.
 
-    A record has f fields. `kinds` (f) are: `TEXT`, the number of a piece of `texts` (see `offsets`), negative for no text; `INT`, a
-    decimal number; `MICROSECONDS`, ns as microseconds with three decimals; `VARINT` and `FIXED64` as in protobuf. `sources` (f) is
-    the row of `values` (rows, n) from which a field takes its values, -1 for its constant, which is in `constants` (f).
+    A record has f fields. `kinds` (f) are: `TEXT`, the number of a piece of `texts` (see `offsets`), negative for no
+    text; `INT`, a decimal number; `MICROSECONDS`, ns as microseconds with three decimals; `VARINT` and `FIXED64` as in
+    protobuf. `sources` (f) is the row of `values` (rows, n) from which a field takes its values, -1 for its constant,
+    which is in `constants` (f).
     """
     cdef Bytes written = bytes_of(out)
     cdef Pieces all_texts = pieces_of(texts)
@@ -276,7 +280,8 @@ def write_records(
 
 
 def gather_records(
-    const uint8_t[::1] texts, const int64_t[::1] starts, const int32_t[::1] lengths, const int64_t[::1] order, uint8_t[::1] out
+    const uint8_t[::1] texts, const int64_t[::1] starts, const int32_t[::1] lengths, const int64_t[::1] order,
+        uint8_t[::1] out
 ):
     """Copy records, each given by its start in `texts` and its length in bytes, into `out` in `order`."""
     cdef Bytes written = bytes_of(out)
@@ -292,8 +297,8 @@ def gather_records(
 def columns_in_order(const int64_t[:, ::1] rows, const int64_t[::1] order, Py_ssize_t few, int64_t[:, ::1] out):
     """Rows sorted by their first two columns, written column by column; returns whether a run was too long to sort.
 
-    `rows` is (n, k), `order` has the indices of the rows in the order of the first column, `out` (k, n) is filled. Runs of rows with
-    equal first columns are sorted by the second if they have at most `few` rows.
+    `rows` is (n, k), `order` has the indices of the rows in the order of the first column, `out` (k, n) is filled. Runs
+    of rows with equal first columns are sorted by the second if they have at most `few` rows.
     """
     cdef Py_ssize_t i, at, column, row, begun = 0, columns = rows.shape[1]
     cdef int64_t key, second
@@ -337,15 +342,17 @@ def write_paraver_lines(
     const int64_t[::1] first_shapes=None,
     const int64_t[::1] known_as=None,
 ):
-    """Write lines of a .prv from packed rows (see `alltrace.export.paraver.lines`); returns the bytes written, and the next position.
+    """Write lines of a .prv from packed rows (see `alltrace.export.paraver.lines`); returns the bytes written, and the
+    next position.
 
-    `rows` (n, 2) are keys and words, `order` their order, `first` the position in it at which to begin; the returned position is the
-    one at which to continue. `heads` are the texts of objects, for each variant all `objects` of them; `variants` has the variant
-    that each shape begins with, `steps` the index of its first step, `kinds` the kind of each step, and `texts` the text before what
-    each step writes. No line begins after `most_bytes`.
+    `rows` (n, 2) are keys and words, `order` their order, `first` the position in it at which to begin; the returned
+    position is the one at which to continue. `heads` are the texts of objects, for each variant all `objects` of them;
+    `variants` has the variant that each shape begins with, `steps` the index of its first step, `kinds` the kind of
+    each step, and `texts` the text before what each step writes. No line begins after `most_bytes`.
 
-    If `first_shapes` is given and the highest bit of a word is not set, its shape is a number that the task of its object assigned.
-    `first_shapes` then has, for each object, the index in `known_as` of the task's first shape, and `known_as` the numbers to use.
+    If `first_shapes` is given and the highest bit of a word is not set, its shape is a number that the task of its
+    object assigned. `first_shapes` then has, for each object, the index in `known_as` of the task's first shape, and
+    `known_as` the numbers to use.
     """
     cdef bint by_task = first_shapes is not None
     cdef Bytes written = bytes_of(out)

@@ -42,7 +42,8 @@ def add_exclusive_time(
     if not 0 <= level <= 62:
         raise ValueError(f"level {level} is not from 0 to 62")
     if last < first or <uint64_t>last - <uint64_t>first > MOST_SPAN_NS:
-        raise ValueError(f"the bins would go from {first} to {last} ns; expected 0 to 2**62 - 1 ns from one to the other")
+        raise ValueError(
+            f"the bins would go from {first} to {last} ns; expected 0 to 2**62 - 1 ns from one to the other")
     with nogil:
         for i in range(reach.shape[0]):
             reach[i] = first

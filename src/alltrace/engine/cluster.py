@@ -1,4 +1,4 @@
-"""The cluster engine: the same tasks on the workers of a Dask cluster, whether one that runs or one that Slurm or PBS starts.
+"""The cluster engine: the same tasks on the workers of a Dask cluster: a running one, or one of Slurm or PBS.
 
 Workers read and write the same paths as this process, so the run directory must be on a file system that all see; a
 task that reads what only one host has runs on the workers of that host. What goes between this process, scheduler and
@@ -252,7 +252,7 @@ class _Running:
             self._again(error)
 
     def _fetch(self, future: Any) -> None:
-        """Fetch the result of a task that has ended, and let the cluster forget it: else it runs again if its worker is killed."""
+        """Fetch the result of a task that has ended, and let the cluster forget it: else it may run again."""
         try:
             result = future.result()
         except BaseException as error:  # noqa: BLE001  it is raised where results are asked for
@@ -291,14 +291,14 @@ class _Running:
         self._left[self._hosts[handed.places[0]]].extend(handed.places)
 
     def _items_of_task(self, left: int, workers: int) -> int:
-        """How many items the next task has: so many that it is not too short, but each worker gets some of those that are left."""
+        """How many items the next task has: not too few, but some are left for each worker."""
         if self._apart or not self._done:
             return 1
         enough = _TASK_S * self._done / max(self._took_s, 1e-6)
         return max(1, min(int(enough), left // (_AHEAD * max(workers, 1))))
 
     def _hand_out(self) -> None:
-        """Submit only enough tasks to keep the workers busy: the scheduler stores submitted tasks until they are fetched."""
+        """Submit only enough tasks to keep workers busy: the scheduler stores tasks until they are fetched."""
         from alltrace.engine.cluster_worker import on_worker
 
         busy = Counter(self._hosts[handed.places[0]] for handed in self._handed.values())

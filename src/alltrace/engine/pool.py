@@ -152,7 +152,7 @@ def _start_worker(
 
 
 def end_with_parent(parent: int, scratch: str | None) -> None:
-    """From now on, end this worker when its parent is killed, so that it does not write at the same time as the next parent."""
+    """From now on, end this worker when its parent is killed, so that it does not write beside the next."""
     # `parent`: its process id. `scratch`: the folder of temporary files that the parent made for it, which goes too.
 
     def watch() -> None:

@@ -1,4 +1,4 @@
-"""Whether a worker of a cluster sees the files that its tasks need, as the process sees them that hands out the tasks."""
+"""Whether a worker of a cluster sees the files that its tasks need, as the process that hands out tasks does."""
 
 from __future__ import annotations
 

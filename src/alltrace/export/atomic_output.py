@@ -19,7 +19,7 @@ _GZIP = 31
 # `path`: the output; further outputs from `file` are next to it. Raises `InputError`: on leaving the block, when
 # something could not be written; nothing is left then.
 class Draft:
-    """A folder next to the output; its files are renamed into place when the block succeeds, and it is removed in any case."""
+    """A folder next to the output; its files are renamed into place on success, and it is removed."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

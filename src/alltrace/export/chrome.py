@@ -1,4 +1,4 @@
-"""The JSON of Chrome's trace viewer: a process per rank, a thread per track, arrows from calls to work and across ranks.
+"""The JSON of Chrome's trace viewer: a process per rank, a thread per track, arrows to work and across ranks.
 
 The format: "Trace Event Format" of the Catapult project. Times are in microseconds with three decimals, so nanoseconds
 are kept. Threads are numbered from 1, as 0 is the idle thread in viewers.
@@ -91,7 +91,7 @@ def _members(values: Mapping[str, Any]) -> str:
 
 
 def _about(selection: Selection, *, in_parts: bool) -> dict[str, Any]:
-    """What reading back needs of all ranks: the version of this, whether there are further files, UTC at time 0, how many ranks."""
+    """What reading back needs of all ranks: its version, whether more files follow, UTC at time 0, ranks."""
     run, manifest = selection.run, selection.run.manifest
     zero = None if manifest.zero_utc_ns is None else manifest.zero_utc_ns + run.origin_ns + selection.zero_ns
     size = 1 + max((*(r.rank for r in run.ranks), *manifest.missing_ranks), default=-1)
@@ -99,7 +99,7 @@ def _about(selection: Selection, *, in_parts: bool) -> dict[str, Any]:
 
 
 def _rank(selection: Selection, tracks: Tracks, viewer_tracks: ViewerTracks, pid: int) -> dict[str, Any]:
-    """What reading back needs of a rank: host, dictionaries, and for each track its table and thread, or device and stream."""
+    """What reading back needs of a rank: host, dictionaries, each track's table and thread, or device and stream."""
     rank = selection.run.rank(tracks.rank.rank)
     where = [[t] for t in tracks.threads] + [[*pair] for pair in tracks.streams]
     return {

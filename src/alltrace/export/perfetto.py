@@ -1,4 +1,4 @@
-"""Perfetto's trace format: a process per rank, a track per thread and stream, counters, flows from calls to work and across ranks.
+"""Perfetto's trace format: a process per rank, a track per thread and stream, counters, flows to work and ranks.
 
 Perfetto ends the last begun slice of a track first, so that slices of one track must nest. A slice that crosses another
 one is on a further track of the same name and parent, which the viewer shows as one.

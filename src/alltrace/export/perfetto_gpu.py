@@ -1,4 +1,4 @@
-"""Work of GPUs as the events that Perfetto has for it, so that the viewer shows its own tracks of GPUs and their queues.
+"""Work of GPUs as the events that Perfetto has for it, so the viewer shows its own tracks of GPUs and their queues.
 
 Field numbers are from Perfetto's `gpu_render_stage_event.proto`, `gpu_info.proto`, `interned_data.proto`,
 `gpu_track_event.proto` (`gpu_correlation` is 3000) and `gpu_interned_data.proto` (`compute_kernels` is 1000,
@@ -100,7 +100,7 @@ class GpuEvents:
         return records
 
     def _ids(self, part: Slices) -> Int64:
-        """An id for each event: the flow of its launch for the first work of a launch, otherwise one that no launch has."""
+        """An id for each event: the flow of its launch for the first work of a launch, else one that no launch has."""
         base = self._rank.rank + 1 << FLOW_BITS
         launches = np.full(len(part.starts), -1, np.int64) if part.launches is None else part.launches
         first = np.zeros(len(launches), np.bool_)

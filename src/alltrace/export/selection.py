@@ -194,7 +194,7 @@ def _of_steps(aligned: Aligned, steps: Span, ranks: Sequence[int]) -> tuple[int,
 
 
 def window_of(run: Run, ranks: Sequence[RankRecord], wanted: RangeName) -> tuple[int, int]:
-    """From the first start of the ranges to the last end of them, or of work that calls of their threads launched in them."""
+    """From the first start of ranges to the last end of them or of work that their threads' calls launched in them."""
     # `ranks`: the ranks; one without such a range counts for nothing. `wanted`: which ranges; an index counts the
     # ranges of each rank. Returns start and end, ns on the run's aligned clock. Raises `UsageError`: no rank has such a
     # range.
@@ -214,7 +214,7 @@ def window_of(run: Run, ranks: Sequence[RankRecord], wanted: RangeName) -> tuple
 
 
 def _spans(run: Run, stored: Rank, wanted: RangeName) -> tuple[Int64, Int64, Int64]:
-    """Threads, starts and ends of a rank's ranges that are named, in the order of their starts; an open one ends with the run."""
+    """Threads, starts and ends of a rank's named ranges, in order of start; an open one ends with the run."""
     parts = [np.empty((3, 0), np.int64)]
     for batch in stored.batches("ranges", ["start", "end", "thread", "name", "domain"]):
         keys = np.stack([numbers(batch, "domain"), numbers(batch, "name")])

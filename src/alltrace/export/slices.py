@@ -27,8 +27,8 @@ _LARGEST = 9e15
 _NAMES = {"kernels": "short_name", "copies": "kind", "graphs": "graph"}
 _FURTHER = {"api": ["kind", "correlation"], "ranges": ["kind"], **{t: ["correlation"] for t in GPU_TABLES}}
 _LABELS = {
-    "kernels": "", "copies": "copies", "graphs": "graphs", "api": "CUDA API", "mpi": "MPI", "ucx": "UCX", "osrt": "OS runtime",
-    "syscalls": "system calls", "openacc": "OpenACC", "openmp": "OpenMP",
+    "kernels": "", "copies": "copies", "graphs": "graphs", "api": "CUDA API", "mpi": "MPI", "ucx": "UCX",
+    "osrt": "OS runtime", "syscalls": "system calls", "openacc": "OpenACC", "openmp": "OpenMP",
 }  # fmt: skip
 _RANGES, _STARTEND = "ranges", "start/end ranges"
 

@@ -101,7 +101,7 @@ def _times_of(sent: SentSelection, start: int, end: int, number: int, advance: C
 
 
 def _gpus(ranks: list[RankRecord], times: Mapping[int, RankTimes]) -> int:
-    """The devices of a host: those that are known, one that ranks share once, and those that work describes beyond them."""
+    """The devices of a host: those known, shared ones once, and others that work describes."""
     return len({d.identity for r in ranks for d in r.devices}) + sum(times[r.rank].gpus - len(r.devices) for r in ranks)
 
 
@@ -164,7 +164,7 @@ def _ratio(part: float, whole: float) -> float:
 
 
 def rank_times(selection: Selection, rank: RankRecord, start: int, end: int) -> RankTimes:
-    """What one rank spent between two times, ns on the run's aligned clock; what reaches into that time counts with its part."""
+    """What one rank spent between two times, ns on the run's aligned clock; what reaches in counts in part."""
     useful = communication = 0
     whole = replace(selection, window_ns=None)  # which takes also what began before
     kernels, copies = (_by_device(whole, rank, tables) for tables in (("kernels", "graphs"), ("copies",)))
@@ -187,7 +187,7 @@ _Parts = list[tuple["Int64", "Int64"]]
 def _by_device(
     selection: Selection, rank: RankRecord, tables: tuple[str, ...], column: str | None = "device"
 ) -> dict[int, _Parts]:
-    """Starts and ends of the rows of each device; of all rows as device 0 without a column. What has no end takes no time."""
+    """Starts and ends of the rows of each device; all are of device 0 without a column. Without an end, no time."""
     by_device: dict[int, _Parts] = {}
     for table in tables:
         for batch in selection.batches(rank, table, ["start", "end", *([column] if column else [])]):

@@ -56,7 +56,7 @@ class Tracks:
         return np.where(places < 0, places, places + len(self.threads) + len(self.streams))
 
     def gpu(self, row: int) -> str:
-        """The name of a row of `devices`: `GPU0`, and its UUID if others have that ordinal, as in a process that sees only one."""
+        """The name of a row of `devices`: `GPU0`, and its UUID if others have that ordinal, as others may."""
         ordinal, own = self.ordinals.get(row, row), self.device(row)
         alone = list(self.ordinals.values()).count(ordinal) == 1
         return f"GPU{ordinal}" if alone or own is None else f"GPU{ordinal} ({own.identity[1]})"
@@ -145,7 +145,7 @@ class Intervals:
 
 
 def intervals_of(selection: Selection, tracks: Tracks, table: str, columns: list[str]) -> Iterator[Intervals]:
-    """The rows of a table with intervals, batch by batch; a range that is still open ends with the run or the window."""
+    """The rows of a table with intervals, batch by batch; an open range ends with the run or the window."""
     # Other rows without an end, as in a damaged report, end where they start.
     zero = selection.zero_ns
     last = selection.end_ns - zero

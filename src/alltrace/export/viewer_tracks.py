@@ -88,7 +88,7 @@ class ViewerTracks:
         return self._numbers[self.tracks[number]._replace(lane=0)]
 
     def _of_lane(self, group: int, name: tuple[int, str, int], lane: int) -> int:
-        """The track of a group's lane: the one with its number, or a further one if another owner's slices are there."""
+        """The track of a group's lane: the one with its number, or a new one if another owner's slices are there."""
         track = self._lanes.get((group, lane))
         if track is None:
             base, label, _ = name
@@ -110,7 +110,7 @@ class ViewerTracks:
 
 
 def process_ids(selection: Selection) -> dict[int, int]:
-    """A process id for each rank: its own, or, if several ranks have that one, as in containers, one that no process has."""
+    """A process id for each rank: its own, or, if several ranks have it, one that no process has."""
     own = {r.rank: r.pids[0] if r.pids else 0 for r in selection.ranks}
     times = Counter(own.values())
     return {rank: pid if pid > 0 and times[pid] == 1 else _FIRST_INVENTED + 1 + rank for rank, pid in own.items()}

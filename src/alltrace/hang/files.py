@@ -90,11 +90,17 @@ _LIBRARY = re.compile(
     r"/(?:site|dist)-packages/|/lib/python\d|^<|/torch/|^(?:torch|threading|queue|multiprocessing)\b|^[\w]+\.py$"
 )
 _DOING = (
-    ("communicates", re.compile(r"distributed_c10d|c10d_logger|nccl|[Gg]loo|ProcessGroup|MPI_|ompi_|all_?reduce|all_?gather")),
-    ("data", re.compile(r"dataloader\.py|_next_data|_get_data|_try_get_data|next_batch|/datasets?/|webdataset|fetch\.py")),
-    ("storage", re.compile(r"serialization\.py|checkpoint|fsspec|^(?:read|write|pread64|fsync|__read|__write|openat|open64)\b"
-                           r"|\b(?:read|write|load|open|save)_(?:file|shard|checkpoint)\b|shutil\.py|\bpathlib\.py|tarfile\.py|h5py")),
-    ("lock", re.compile(r"filelock|acquire\b|_wait_for_tstate_lock|_mutex_lock|__lll_lock_wait|\b(?:Rw)?[Ll]ock\b|threading\.py")),
+    ("communicates",
+        re.compile(r"distributed_c10d|c10d_logger|nccl|[Gg]loo|ProcessGroup|MPI_|ompi_|all_?reduce|all_?gather")),
+    ("data",
+        re.compile(r"dataloader\.py|_next_data|_get_data|_try_get_data|next_batch|/datasets?/|webdataset|fetch\.py")),
+    ("storage",
+        re.compile(r"serialization\.py|checkpoint|fsspec|^(?:read|write|pread64|fsync|__read|__write|openat|open64)\b"
+                           r"|\b(?:read|write|load|open|save)_(?:file|shard|checkpoint)\b|shutil\.py|\bpathlib\.py|"
+                           r"tarfile\.py|h5py")),
+    ("lock",
+        re.compile(r"filelock|acquire\b|_wait_for_tstate_lock|_mutex_lock|__lll_lock_wait|\b(?:Rw)?[Ll]ock\b|"
+                   r"threading\.py")),
     ("data", re.compile(r"queue\.py|queues\.py|connection\.py|\bselectors\.py")),
     ("sleeps", re.compile(r"\bsleep\b|nanosleep")),
 )  # fmt: skip
@@ -280,7 +286,7 @@ def _text(path: Path, evidence: Evidence) -> bool:
 
 
 def _rank_of(path: Path) -> int | None:
-    """The rank that a file's name or its folder's states, as `torchrun --log-dir` has them: `attempt_0/3/stderr.log`."""
+    """The rank that the name of a file or folder states, as `torchrun --log-dir` has them: `attempt_0/3/stderr.log`."""
     named = _RANK_IN_NAME.search(path.name)
     if named is not None:
         return int(named[1])

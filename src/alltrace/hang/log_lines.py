@@ -8,7 +8,8 @@ from alltrace.hang.evidence import Behind, Death, Evidence, Watchdog, Xid
 from alltrace.readers.flight_recorder.read import Entry
 
 WORTH_A_LOOK = re.compile(
-    rb"rror|xit|ignal|ank|NCCL|Xid|ask|Traceback|Watchdog|watchdog|illed|oom|ailure|hared|CANCELLED|COMPLETED|TIMEOUT|host|local_rank"
+    rb"rror|xit|ignal|ank|NCCL|Xid|ask|Traceback|Watchdog|watchdog|illed|oom|ailure|hared|CANCELLED|"
+    rb"COMPLETED|TIMEOUT|host|local_rank"
     rb"|data size|runcate|operation|process|^  File|WORLD_SIZE|orld"
 )
 _PREFIX = re.compile(
@@ -67,7 +68,8 @@ _WATCHDOG_LAST = re.compile(
 _OPS = {
     "ALLREDUCE": "all_reduce", "_ALLGATHER_BASE": "_all_gather_base", "ALLGATHER": "all_gather", "_REDUCE_SCATTER_BASE":
     "_reduce_scatter_base", "REDUCE_SCATTER": "reduce_scatter", "BROADCAST": "broadcast", "ALLTOALL_BASE": "all_to_all",
-    "ALLTOALL": "all_to_all", "BARRIER": "barrier", "REDUCE": "reduce", "SEND": "send", "RECV": "recv", "COALESCED": "coalesced",
+    "ALLTOALL": "all_to_all", "BARRIER": "barrier", "REDUCE": "reduce", "SEND": "send", "RECV": "recv",
+    "COALESCED": "coalesced",
 }  # fmt: skip
 _XID = re.compile(r"NVRM: Xid \(PCI:(?P<device>[0-9a-fA-F:.]+)\): (?P<number>\d+)")
 _DMESG_HOST = re.compile(r"^(?:\w{3}\s+\d+ [\d:]{8}|\d{4}-\d\d-\d\dT\S+) (?P<host>[A-Za-z][\w.-]*) kernel:")

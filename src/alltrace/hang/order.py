@@ -25,7 +25,7 @@ def short(entry: Entry) -> str:
 
 
 def expected(calls: Mapping[int, Entry], sequence: int) -> Entry | None:
-    """What a group's collective of that number should be, by what came after the same calls before; None if nothing says so."""
+    """What a group's collective of that number should be, by what followed the same calls before; None if unknown."""
     numbers = sorted(n for n in calls if n < sequence)[-_LOOKED_AT:]
     if not numbers or numbers[-1] != sequence - 1:
         return None
@@ -34,7 +34,7 @@ def expected(calls: Mapping[int, Entry], sequence: int) -> Entry | None:
 
 
 def place_is_new(progress: Progress, rank: int, entry: Entry) -> bool:
-    """Whether a rank issued an operation from a line of the program from which it, or any rank, never issued it before."""
+    """Whether a rank issued an operation from a line from which no rank issued it before."""
     if not entry.frame:
         return False
     places = {
@@ -48,7 +48,7 @@ def place_is_new(progress: Progress, rank: int, entry: Entry) -> bool:
 def left_order(
     progress: Progress, rank: int, owed: Sequence[Entry]
 ) -> tuple[Literal["missing-call", "mismatch", "missing-peer"], Entry, str] | None:
-    """Where a rank left its usual order although others wait for what should have come: the reason, what is owed, and words."""
+    """Where a rank left its usual order although others wait for what should have come: reason, debt, words."""
     state = progress.ranks[rank]
     entries = sorted(
         (e for its in state.by_group.values() for e in its if e.op != "coalesced"), key=lambda e: e.number or 0
@@ -83,7 +83,7 @@ def _owed_token(progress: Progress, entry: Entry) -> tuple[object, ...]:
 
 
 def _certain(tokens: Sequence[_Token]) -> int | None:
-    """The place of what must follow: after a long context, or after a short one that occurred often and always led to the same."""
+    """The place of what must follow: after a long context, or a short one that always led to the same."""
     place = _following(tokens, _CERTAIN_CONTEXT)
     if place is None and len(tokens) >= _SHORTEST_CONTEXT:
         end = tokens[-_SHORTEST_CONTEXT:]

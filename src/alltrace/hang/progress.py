@@ -145,7 +145,7 @@ class Progress:
         return key
 
     def _with_members(self, evidence: Evidence) -> None:
-        """The members of groups that no dump states; a group that sends on some rank sends on all that are described alike."""
+        """The members of groups that no dump states; a group that sends on a rank sends on all alike."""
         known = {
             *self.ranks,
             *evidence.empty,
@@ -186,7 +186,7 @@ class Progress:
         return _in_order(pending)
 
     def _pending_by_status(self, state: RankState) -> list[Entry]:
-        """What a rank whose entries are lost waits in, by how far its groups are: the collectives after those that completed."""
+        """What a rank whose entries are lost waits in, by its groups: the collectives after those completed."""
         pending: list[Entry] = []
         for key in self._keys[state.rank].values():
             status = self._status(state, key)
@@ -207,7 +207,7 @@ class Progress:
         return state.cut and not state.pending and any(self.groups[key].messages for key in self._keys[rank].values())
 
     def neighbours(self, rank: int) -> set[int]:
-        """The ranks that share a group with a rank, other than the group of all; those of every group that no dump states."""
+        """The ranks that share a group with a rank, except that of all; of groups that no dump states."""
         its = [g for g in self.groups.values() if rank in g.members and len(g.members) < len(self.ranks)]
         return {m for g in its for m in g.members} - {rank}
 

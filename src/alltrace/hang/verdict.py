@@ -42,7 +42,8 @@ _ADVICE = {
     "no-hang": "",
 }
 _EVIDENCE = (
-    "waiting_ranks", "sequence", "age_s", "longest_gap_s", "exit_code", "signal", "xid", "operations", "dumps", "missing_dumps",
+    "waiting_ranks", "sequence", "age_s", "longest_gap_s", "exit_code", "signal", "xid", "operations", "dumps",
+    "missing_dumps",
 )  # fmt: skip
 COLUMNS: col.Columns = (
     col.text("kind", "; ".join(f"`{kind}`: {text}" for kind, text in HANG_KIND_MEANINGS.items())),
@@ -256,7 +257,8 @@ class _Case:
             stack = stacks[0]
             confidence = 0.85 if stack.exact or stack.doing != "unknown" else 0.6
             what = {
-                "data": "waits for data", "lock": "waits for a lock", "storage": "waits for storage", "sleeps": "sleeps",
+                "data": "waits for data", "lock": "waits for a lock", "storage": "waits for storage",
+                "sleeps": "sleeps",
             }.get(stack.doing, "computes" if stack.exact else "computes or waits in its own code")  # fmt: skip
             what = (
                 what

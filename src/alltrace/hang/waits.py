@@ -146,7 +146,7 @@ def _same(progress: Progress, rank: int, key: GroupKey, sequence: int) -> bool:
 
 
 def _odd_ones(progress: Progress, entries: Mapping[int, Entry], key: GroupKey, front: Entry) -> _Odd:
-    """The ranks whose part of a collective is not that of most, with what they did: they skipped a call, or issued another."""
+    """The ranks whose part of a collective is not that of most, with what they did: skipped a call, or another."""
     members = len(key.members)  # 0 if no dump states them: those that are seen may not be all
     usual = _usual(entries, progress, key)
     if usual is None:  # as many issued one thing as another
@@ -194,7 +194,7 @@ def _calls_of_most(progress: Progress, key: GroupKey, odd: Iterable[int]) -> dic
 
 
 def _usual(entries: Mapping[int, Entry], progress: Progress, key: GroupKey) -> Entry | None:
-    """What most ranks issued; of two that are as many, what comes there by what the group did before; None if it is unknown."""
+    """What most ranks issued; of two that are as many, what the group's past expects; None if unknown."""
     members = len(key.members)
     classes: list[list[int]] = []
     for rank, entry in entries.items():
@@ -216,7 +216,7 @@ def _usual(entries: Mapping[int, Entry], progress: Progress, key: GroupKey) -> E
 
 
 def _look_at_messages(progress: Progress, state: RankState, front: Entry, wait: Wait) -> Entry | None:
-    """For whom a rank waits in a send, a receive, or a batch; a message that is complete on the other end, if there is one."""
+    """For whom a rank waits in a send, a receive, or a batch; a message that the other end completed, if any."""
     key = progress.key_of(front)
     members = key.members or (progress.groups[key].members if not progress.lost else ())
     parts = [front]
@@ -291,7 +291,7 @@ def _from_start(state: RankState) -> bool:
 
 
 def _ends(edges: Mapping[int, set[int]]) -> list[list[int]]:
-    """The sets of ranks that waits lead to and that wait for no rank outside: a rank that waits for nobody, or a circle."""
+    """The sets of ranks that waits lead to and that wait for none outside: a rank that waits for none, or a circle."""
     order: list[int] = []
     seen: set[int] = set()
     for start in edges:

@@ -38,7 +38,7 @@ JUDGED = (
 def judge_against(
     run: Run, history: History, *, job: str | None = None, jobs: int | None = None, required: bool = False
 ) -> Answer:
-    """Whether `run` is no worse than the spread of the runs of its job, on as many ranks and hosts, that began before it."""
+    """Whether `run` is no worse than the spread of its job's runs, on as many ranks and hosts, that began before it."""
     # `run`: the run; if the history has it, it is not compared with itself. `job`: the job that it is compared with;
     # None for its own. `required`: whether a limit that too few runs have cannot be judged, and is not skipped with a
     # note. Returns a row, like those of `check`, for each number that the run or an earlier one has. Raises

@@ -1,4 +1,4 @@
-"""The questions to a history: its runs over time, the hosts that are slow in many of them, and the findings that come back."""
+"""Questions to a history: its runs over time, hosts that are slow in many, and findings that come back."""
 
 from __future__ import annotations
 
@@ -275,7 +275,7 @@ def _by_kind(runs: Sequence[Mapping[str, Any]], findings: Iterable[dict[str, Any
 
 
 def slower_jobs(history: History) -> list[dict[str, Any]]:
-    """The jobs, on as many ranks and hosts, whose last run is slower than their earlier ones: its row, and `since_utc`."""
+    """The jobs, on as many ranks and hosts, whose last run is slower than earlier ones: its row, and `since_utc`."""
     # `since_utc`: when the first of the runs began that all have been slower from then on.
     of_job: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in ask_history(history, "run").table.to_pylist():

@@ -49,7 +49,7 @@ class Kept(NamedTuple):
 
 
 class RunRows(NamedTuple):
-    """What the history keeps of one run: its row of `runs`, without `path`, `stamps` and `digest`; and its rows of the others."""
+    """What the history keeps of a run: its row of `runs`, without `path`, `stamps`, `digest`; and other rows."""
 
     run: Mapping[str, Any]
     hosts: Sequence[Mapping[str, Any]]
@@ -100,7 +100,7 @@ class History:
 
 @contextmanager
 def open_history(path: Path | None, *, write: bool = False) -> Iterator[History]:
-    """The history in the file `path`; with `write` it is made if there is none. Without a path, an empty one in memory."""
+    """The history in the file `path`; with `write` it is made if missing. Without a path, an empty one in memory."""
     # Raises `InputError`: it does not exist, is not a history file, is of another version, is damaged, or another
     # process has it open.
     import duckdb

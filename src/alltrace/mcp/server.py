@@ -1,4 +1,4 @@
-"""The tools and resources over the protocol, by the official SDK: on standard input and output, or by HTTP on this machine."""
+"""The tools and resources over the protocol, by the official SDK: on standard streams, or by local HTTP."""
 
 from __future__ import annotations
 

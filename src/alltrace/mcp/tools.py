@@ -1,4 +1,4 @@
-"""What the server offers, without the protocol: each tool returns an answer of bounded size, and states how to get more."""
+"""What the server offers, without the protocol: each tool returns a bounded answer, and tells how to get more."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class Tools:
         return self._reply(answer, limit, offset, "sql")
 
     def compare(self, run_a: str, run_b: str, what: str | None = None, limit: int = 30, offset: int = 0) -> Reply:
-        """What became slower or faster from run A to run B, and whether that is chance. `what` is `kernel,step` or the like."""
+        """What became slower or faster from run A to run B, or chance. `what` is `kernel,step` or the like."""
         from alltrace.recipes.questions.diff import compare
 
         with self._lock:
@@ -147,7 +147,8 @@ class Tools:
         if not encodable(path):
             raise UsageError(f"{printable(path)} has a NUL or halves of characters; expected a path")
         full = (self._roots[0] / path).resolve()
-        matching = (Path(match).resolve() for match in glob.iglob(str(full), recursive=True))  # noqa: PTH207  absolute patterns
+        # absolute patterns
+        matching = (Path(match).resolve() for match in glob.iglob(str(full), recursive=True))  # noqa: PTH207
         if not all(any(place.is_relative_to(root) for root in self._roots) for place in chain([full], matching)):
             folders = ", ".join(map(str, self._roots))
             raise UsageError(f"{printable(path)} is outside the folders that this server reads: {printable(folders)}")
@@ -170,7 +171,7 @@ class Tools:
 
     @staticmethod
     def _reply(answer: Answer, limit: int, offset: int, asked: str = "") -> Reply:
-        """The rows from `offset` on, as many as `limit` and the bound on bytes allow, and what not to conclude from `asked`."""
+        """The rows from `offset` on, as `limit` and the bound on bytes allow, and limits of `asked`."""
         if limit < 1 or offset < 0:
             raise UsageError(
                 f"limit is {limit} and offset {offset}; expected a limit of 1 or more and an offset of 0 or more"

@@ -23,12 +23,16 @@ Columns = Mapping[str, Any]  # Arrow or NumPy arrays of one length, by title
 IMPORTANT = tuple(
     title.strip()
     for title in """
-    Name | Kernel Name | Text | NVTX Range | Range | Range Start | Operation | API Name | Event | Function | Communicator |
-    Device Name | Device name | Source | Metric | Iteration | Virtual Address | CPU Instruction Address | Time | Time (%) | In-Use
-    | Total Time | Total Time (ns) | Total Proj Time (ns) | Projected Duration | Projected Duration (ns) | Total | Total (MB) |
-    Total Message Volume (MB) | Sum | Caused Wait | Frequency | Mean | Value | Duration | Duration (ns) | Kernel Dur (ns) |
-    KAvg (ns) | Kernel | All | Communication Overlap | Compute Overlap | SM Active | Send wait rate (ticks/ms) | Bytes Sent |
-    Congestion | Start | Start (ns) | Rank | CPU Page Faults | Total HtoD Migration Size (MB) | Total DtoH Migration Size (MB) |
+    Name | Kernel Name | Text | NVTX Range | Range | Range Start | Operation | API Name | Event | Function |
+    Communicator | Device Name | Device name | Source | Metric | Iteration | Virtual Address | CPU Instruction Address |
+    Time | Time (%) | In-Use | Total Time | Total Time (ns) | Total Proj Time (ns) | Projected Duration |
+    Projected Duration (ns) | Total | Total (MB) |
+    Total Message Volume (MB) | Sum | Caused Wait | Frequency | Mean | Value | Duration | Duration (ns) |
+    Kernel Dur (ns) |
+    KAvg (ns) | Kernel | All | Communication Overlap | Compute Overlap | SM Active | Send wait rate (ticks/ms) |
+    Bytes Sent |
+    Congestion | Start | Start (ns) | Rank | CPU Page Faults | Total HtoD Migration Size (MB) |
+    Total DtoH Migration Size (MB) |
     Total CPU Page Faults | Count | Instances | Num Calls
     """.split("|")
 )

@@ -23,16 +23,18 @@ _CALLS = {
     "read": ("read", "pread", "pread64", "readv", "preadv", "preadv2", "preadv64", "preadv64v2"),
     "write": ("write", "pwrite", "pwrite64", "writev", "pwritev", "pwritev2", "pwritev64", "pwritev64v2"),
     "stream": (
-        "fread", "fwrite", "fgets", "fputs", "fread_unlocked", "fwrite_unlocked", "getline", "getdelim", "fprintf", "vfprintf",
+        "fread", "fwrite", "fgets", "fputs", "fread_unlocked", "fwrite_unlocked", "getline", "getdelim", "fprintf",
+        "vfprintf",
     ),
-    "open": ("open", "open64", "openat", "openat64", "creat", "creat64", "fopen", "fopen64", "fdopen", "freopen", "freopen64"),
+    "open": ("open", "open64", "openat", "openat64", "creat", "creat64", "fopen", "fopen64", "fdopen", "freopen",
+        "freopen64"),
     "close": ("close", "fclose"),
     "seek": ("lseek", "lseek64", "fseek", "fseeko", "fseeko64", "rewind"),
     "sync": ("fsync", "fdatasync", "sync", "syncfs", "sync_file_range", "fflush", "msync"),
     "metadata": (
-        "stat", "stat64", "fstat", "fstat64", "lstat", "lstat64", "fstatat", "statx", "statfs", "fstatfs", "access", "faccessat",
-        "ftruncate", "ftruncate64", "truncate", "fallocate", "posix_fallocate", "unlink", "unlinkat", "rename", "renameat", "mkdir",
-        "rmdir", "opendir", "readdir", "closedir", "chmod", "fchmod",
+        "stat", "stat64", "fstat", "fstat64", "lstat", "lstat64", "fstatat", "statx", "statfs", "fstatfs", "access",
+        "faccessat", "ftruncate", "ftruncate64", "truncate", "fallocate", "posix_fallocate", "unlink", "unlinkat",
+        "rename", "renameat", "mkdir", "rmdir", "opendir", "readdir", "closedir", "chmod", "fchmod",
     ),
 }  # fmt: skip
 _SIZED = ("read", "write")
@@ -94,7 +96,8 @@ _MAP_RANGES = f"""
 UNION ALL SELECT rank, 'range', range, NULL, NULL, kind, NULL, count(*), sum(bytes), sum(took), {_SMALL}
 FROM accessed GROUP BY rank, range, kind"""
 _SIZES = f"""
-SELECT "Kind", if(p = 0, 0, pow(2, p - 1))::BIGINT AS "Size Start", pow(2, p)::BIGINT AS "Size End", sum(count) AS "Count",
+SELECT "Kind", if(p = 0, 0, pow(2, p - 1))::BIGINT AS "Size Start", pow(2, p)::BIGINT AS "Size End",
+sum(count) AS "Count",
   sum(value::HUGEINT * count) AS "Bytes"
 FROM (
   SELECT CASE {_KINDS} END AS "Kind", if(value = 0, 0, length(bin(value))) AS p, value, count
@@ -112,7 +115,8 @@ _SUMS = f"""
   {_sum_of("count", "open")} AS "Opens", {_sum_of("count", "close")} AS "Closes",
   {_sum_of("bytes", "read")} AS "Bytes Read", {_sum_of("bytes", "write")} AS "Bytes Written",
   "Bytes Read" / nullif("Reads", 0) AS "Avg Read Size", "Bytes Written" / nullif("Writes", 0) AS "Avg Write Size",
-  {_sum_of("small")} AS "Small Calls", {_sum_of("took", "read")} AS "Read Time", {_sum_of("took", "write")} AS "Write Time",
+  {_sum_of("small")} AS "Small Calls", {_sum_of("took", "read")} AS "Read Time", {_sum_of("took", "write")} AS
+  "Write Time",
   {_sum_of("took", "open", "close", "other")} AS "Other Time", "Read Time" + "Write Time" + "Other Time" AS "Total Time"
 FROM (SELECT *, coalesce(text_of(name), '') AS path FROM parts) WHERE what = """
 _HOTTEST = '"Bytes Read" + "Bytes Written" DESC, "Total Time" DESC'
@@ -120,7 +124,8 @@ _ACCESS_STATEMENTS = {
     "file_access": (
         f"""SELECT *, CASE WHEN "Reads" > 0 AND "Writes" > 0 THEN 'mixed' WHEN "Reads" > 0 THEN 'read-only'
     WHEN "Writes" > 0 THEN 'write-only' ELSE 'no data' END AS "Pattern"
-FROM (SELECT path AS "Path", count(DISTINCT rank) AS "Ranks",{_SUMS}'file' GROUP BY path) ORDER BY {_HOTTEST}, "Path\""""
+FROM (SELECT path AS "Path", count(DISTINCT rank) AS "Ranks",{_SUMS}'file' GROUP BY path) ORDER BY {_HOTTEST},
+"Path\""""
     ),
     "process_access": (
         f"""SELECT rank AS "Rank", pid AS "PID", count(DISTINCT path) AS "Files",{_SUMS}'file'

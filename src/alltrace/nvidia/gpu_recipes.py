@@ -121,7 +121,7 @@ def _histogram(edges: Int64, value: Int64, count: Int64) -> dict[str, Any]:
 
 
 class NvtxGpuProjTrace(NsysRecipe):
-    """Every range that launched GPU work: from the first start to the last end of what was launched inside, rank by rank.
+    """Every range that launched GPU work: from the first start to the last end of what was launched inside, by rank.
 
     Like the report of `alltrace stats` with that name, which has all ranks in one table. A rank's first row, without a
     name, represents the work launched outside all ranges.
@@ -182,7 +182,7 @@ _OVERLAPS = {
 
 
 class NcclGpuOverlapTrace(NsysRecipe):
-    """The part of each kernel's time in which other kernels of its process run on its device: communication, and all others.
+    """The part of each kernel's time in which other kernels of its process run on its device: communication, others.
 
     The kernel rules decide which kernels communicate. A kernel does not overlap itself; with several others at once,
     each moment counts once.
@@ -388,8 +388,9 @@ class NcclStraggler(NsysRecipe):
         called = {g.number: g.name for g in alignment_of(run).groups}
         stragglers = {
             "Communicator": pa.array([called.get(g, str(g)) for g in group_of], pa.string()),
-            "Rank": rank_of, "Operations": count, "Times Last": times, "Last": 100.0 * times / count, "Caused Wait": caused,
-            "Late Avg": summary.column("mean"), "Late Med": summary.column("median"), "Late Max": summary.column("max"),
+            "Rank": rank_of, "Operations": count, "Times Last": times, "Last": 100.0 * times / count,
+            "Caused Wait": caused, "Late Avg": summary.column("mean"), "Late Med": summary.column("median"),
+            "Late Max": summary.column("max"),
         }  # fmt: skip
         heat = _heatmap(run.span_ns, options["bins"], rank, first, late, rank == last)
         return self.answer({"stragglers": ordered(stragglers, "-Caused Wait", "Rank", "Communicator"), "heatmap": heat})

@@ -24,10 +24,10 @@ MANGLED = Option("mangled", bool, default=False, help="Use the mangled names of 
 KERNEL_NAME = "coalesce(text_of(launch_range) || '/', '') || text_of(kernel)"
 
 COPY_LABELS = {
-    "unknown": "Unknown", "HtoD": "Host-to-Device", "DtoH": "Device-to-Host", "HtoA": "Host-to-Array", "AtoH": "Array-to-Host",
-    "AtoA": "Array-to-Array", "AtoD": "Array-to-Device", "DtoA": "Device-to-Array", "DtoD": "Device-to-Device",
-    "HtoH": "Host-to-Host", "PtoP": "Peer-to-Peer", "UvmHtoD": "Unified Host-to-Device", "UvmDtoH": "Unified Device-to-Host",
-    "UvmDtoD": "Unified Device-to-Device",
+    "unknown": "Unknown", "HtoD": "Host-to-Device", "DtoH": "Device-to-Host", "HtoA": "Host-to-Array",
+    "AtoH": "Array-to-Host", "AtoA": "Array-to-Array", "AtoD": "Array-to-Device", "DtoA": "Device-to-Array",
+    "DtoD": "Device-to-Device", "HtoH": "Host-to-Host", "PtoP": "Peer-to-Peer", "UvmHtoD": "Unified Host-to-Device",
+    "UvmDtoH": "Unified Device-to-Host", "UvmDtoD": "Unified Device-to-Device",
 }  # fmt: skip
 MEMORY_LABELS = {
     "pageable": "Pageable", "pinned": "Pinned", "device": "Device", "array": "Array", "managed": "Managed",

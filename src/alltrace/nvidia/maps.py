@@ -355,8 +355,8 @@ network_traffic_map = HeatMap(
     "network_traffic_map",
     """What each network adapter and InfiniBand switch sent and received, and how long it waited to send, bin by bin.
 
-    A sample counts in a bin by its time in it; what no sample describes is not known, and not 0. Of an adapter that counts Ethernet
-    and InfiniBand apart both are added.
+    A sample counts in a bin by its time in it; what no sample describes is not known, and not 0. Of an adapter that
+    counts Ethernet and InfiniBand apart both are added.
     """,
     tables=TRAFFIC_READS,
     values=cells(

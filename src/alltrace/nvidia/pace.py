@@ -46,8 +46,9 @@ _DELTA = (
 )
 _ADVICE = """
 
-    Choose a name that occurs once in each iteration, best one that ends when all ranks are there, such as a barrier: a rank with a
-    long delta is late. The first table has a row per iteration and rank; nsys' tables, a column per rank, follow.
+    Choose a name that occurs once in each iteration, best one that ends when all ranks are there, such as a barrier: a
+    rank with a long delta is late. The first table has a row per iteration and rank; nsys' tables, a column per rank,
+    follow.
     """
 
 

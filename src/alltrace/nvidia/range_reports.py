@@ -91,8 +91,8 @@ class NvtxPushpopTrace(Report):
         number, length = children(parent, end - start)
         pid, tid = pids_and_tids(rank, thread)
         return pa.table({
-                "Start": start, "End": end, "DurChild": length, "PID": pid, "TID": tid, "Lvl": level, "NumChild": number,
-                "parent": parent, **{c: ranges.column(c) for c in ("domain", "name", "source_row")},
+                "Start": start, "End": end, "DurChild": length, "PID": pid, "TID": tid, "Lvl": level,
+                "NumChild": number, "parent": parent, **{c: ranges.column(c) for c in ("domain", "name", "source_row")},
             })  # fmt: skip
 
     def stream(self, ranks: Sequence[StreamedRank], run: RunFacts, options: Options) -> Answer:
@@ -187,8 +187,8 @@ def inside_and_outside(part: Part) -> tuple[Part, Any]:
 
 def outside_cells(rank: int, row: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        "Projected Start": row["first"], "Projected Duration": row["last"] - row["first"], "PID": row["PID"], "TID": row["TID"],
-        "NumGPUOps": row["operations"], "NumChild": 0, RANK_CELL.title: rank,
+        "Projected Start": row["first"], "Projected Duration": row["last"] - row["first"], "PID": row["PID"],
+        "TID": row["TID"], "NumGPUOps": row["operations"], "NumChild": 0, RANK_CELL.title: rank,
     }  # fmt: skip
 
 

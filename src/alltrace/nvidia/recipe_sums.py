@@ -1,4 +1,4 @@
-"""The recipes of statistics by name: those of a report of `nsys stats`, those of durations, and of the operations of NCCL.
+"""The recipes of statistics by name: of reports of `nsys stats`, of durations, of NCCL's operations.
 
 nsys takes the smallest first quartile, the median of medians and the largest third quartile of its files for those of
 all, and of durations the mean of the deviations; here all are exact, under nsys' names.
@@ -190,7 +190,8 @@ DURATION_RESULTS: Results = {
 _BOX = Chart("box", TEXT, ("Min", "Q1 (approx)", "Median (approx)", "Q3 (approx)", "Max"))
 _CALL_LABEL = "coalesce(text_of(name), '')"
 # the text of a range, after the domain if several domains have it
-_RANGE_LABEL = """coalesce(if(count(*) OVER (PARTITION BY coalesce(text_of(name), '')) > 1, text_of(domain) || ':', ''), '')
+_RANGE_LABEL = """coalesce(if(count(*) OVER (PARTITION BY coalesce(text_of(name), '')) > 1, text_of(domain) || ':', ''),
+'')
       || coalesce(text_of(name), '')"""
 
 
@@ -250,8 +251,8 @@ mpi_sum = DurationSum(
     "mpi_sum",
     """How long MPI calls took, by function, over all ranks and on each.
 
-    A call that waits for several requests counts once, however many rows the profiler wrote of it. Calls without length are left
-    out.
+    A call that waits for several requests counts once, however many rows the profiler wrote of it. Calls without length
+    are left out.
     """,
     device=False,
     tables={"mpi": ("start", "end", "thread", "name", "kind")},
@@ -266,8 +267,8 @@ nvtx_sum = DurationSum(
     "nvtx_sum",
     """How long NVTX ranges took on the CPU, by name, over all ranks and on each.
 
-    Ranges pushed and popped, and started and ended, count alike. Those still open at the end of the capture, and those without
-    length, are left out. The name of a range is its text, or `domain:text` if two domains have the same text.
+    Ranges pushed and popped, and started and ended, count alike. Those still open at the end of the capture, and those
+    without length, are left out. The name of a range is its text, or `domain:text` if two domains have the same text.
     """,
     device=False,
     tables=RANGES,
@@ -279,8 +280,8 @@ nvtx_gpu_proj_sum = DurationSum(
 
     It takes from its first start to its last end.
 
-    A launch belongs to every range of its thread that contains the call. Ranges without work, those that another thread ended
-    and those still open at the end of the capture are left out.
+    A launch belongs to every range of its thread that contains the call. Ranges without work, those that another thread
+    ended and those still open at the end of the capture are left out.
     """,
     tables=PROJECTION_READS,
     projects=True,
@@ -289,7 +290,8 @@ nvtx_gpu_proj_sum = DurationSum(
 )
 nccl_gpu_proj_sum = DurationSum(
     "nccl_gpu_proj_sum",
-    """How long the GPU work of calls of NCCL took, by function, over all ranks and on each: from its first start to its last end.
+    """How long the GPU work of calls of NCCL took, by function, over all ranks and on each: from its first start to its
+    last end.
 
     A kernel that several grouped calls share counts for each of them.
     """,
@@ -307,11 +309,13 @@ _LABELS = {
     "Bytes": "bytes",
     "Group Size": "group_size",
 }
+_RANKS = {"ranks": "count(DISTINCT rank)"}
 _OPERATIONS = f"""
-{statistics_statement(_LABELS, tuple(_OPERATION[:4]), "type_7", further={"ranks": "count(DISTINCT rank)"}, source=_ON_GPU)}
+{statistics_statement(_LABELS, tuple(_OPERATION[:4]), "type_7", further=_RANKS, source=_ON_GPU)}
 ORDER BY "Operation", "Bytes", "Datatype", "Group Size\""""
 _COMMUNICATORS = f"""
-SELECT coalesce(text_of(communicator), '') AS "Communicator", rank AS "Rank", group_size AS "Group Size", sum(count) AS "Count",
+SELECT coalesce(text_of(communicator), '') AS "Communicator", rank AS "Rank", group_size AS "Group Size",
+sum(count) AS "Count",
   sum(bytes * count) AS "Bytes", sum(value * count) AS "Sum"
 FROM {_ON_GPU} AS parts GROUP BY parts.communicator, rank, group_size
 ORDER BY "Communicator", rank, group_size, parts.communicator"""

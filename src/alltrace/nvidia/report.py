@@ -108,7 +108,7 @@ def by_rank(options: Options) -> bool:
 
 
 class SqlReport(Report):
-    """A report of two statements: `map_sql` over a rank's tables, and `reduce_sql` over `parts`, which has the report's titles.
+    """A report of two statements: `map_sql` over a rank's tables, `reduce_sql` over `parts`, with its titles.
 
     In a report that names kernels `{kernel}` is the id of a name, `{launch_range}` of the range, and `{kernel_name}`
     the text over keys of these names. `{by_rank}` is `rank, ` if each rank has its own rows, and else empty;
@@ -178,7 +178,7 @@ class SqlReport(Report):
 
 
 class Trace(Report):
-    """A report with a row per event, in the order of their starts; rows with equal starts stay in order, lower ranks first.
+    """A report with a row per event, in order of start; rows with equal starts stay in order, lower ranks first.
 
     `rows` are the rows of one rank, with a column per cell by title (see `cell_table` for the units); each comes from
     one event of `tables` with the row's start, except under an option `spread`. `by_call` are the tables of launched

@@ -382,10 +382,12 @@ SELECT rank, {named}, summed.* EXCLUDE (g) FROM summed JOIN (SELECT DISTINCT g, 
 """
 _SUMS = "count({p}) AS n_{p}, sum({p}) AS total_{p}, total_{p} // n_{p} AS center_{p}"
 _STATISTICS = """
-    any_value(n_{p}) AS "{p}Count", any_value(total_{p} / n_{p}) AS "{p}Avg", median({p}) AS "{p}Med", min({p}) AS "{p}Min",
+    any_value(n_{p}) AS "{p}Count", any_value(total_{p} / n_{p}) AS "{p}Avg", median({p}) AS "{p}Med",
+    min({p}) AS "{p}Min",
     max({p}) AS "{p}Max",
     if("{p}Count" > 1, sqrt(greatest(
-      sum(square(({p} - center_{p})::HUGEINT))::DOUBLE - square(any_value(total_{p} - n_{p} * center_{p})::DOUBLE) / "{p}Count", 0
+      sum(square(({p} - center_{p})::HUGEINT))::DOUBLE - square(any_value(total_{p} - n_{p} * center_{p})::DOUBLE) /
+      "{p}Count", 0
     ) / ("{p}Count" - 1)), 0) AS "{p}StdDev\""""
 cuda_kern_exec_sum = SqlReport(
     "cuda_kern_exec_sum",
@@ -472,10 +474,12 @@ um_sum = SqlReport(
     chart=Chart("stacked_bars", "Virtual Address", ("HtoD Migration size (MB)", "DtoH Migration size (MB)")),
     map_sql=_ACTIVITY,
     reduce_sql="""
-SELECT {rank_cell}'0x' || hex(address) AS "Virtual Address", htod AS "HtoD Migration size", dtoh AS "DtoH Migration size",
+SELECT {rank_cell}'0x' || hex(address) AS "Virtual Address", htod AS "HtoD Migration size",
+dtoh AS "DtoH Migration size",
   cpu AS "CPU Page Faults", gpu AS " GPU Page Faults", rate AS "Migration Throughput"
 FROM (
-  SELECT {by_rank}address, sum(htod) AS htod, sum(dtoh) AS dtoh, sum(took_ns) AS took_ns, sum(cpu) AS cpu, sum(gpu) AS gpu,
+  SELECT {by_rank}address, sum(htod) AS htod, sum(dtoh) AS dtoh, sum(took_ns) AS took_ns, sum(cpu) AS cpu,
+  sum(gpu) AS gpu,
     (coalesce(sum(htod), 0) + coalesce(sum(dtoh), 0))::DOUBLE
       * if(sum(took_ns) > 0, 1000000000 // sum(took_ns), NULL)::DOUBLE AS rate,
     row_number() OVER (ORDER BY {by_rank}rate DESC NULLS LAST,

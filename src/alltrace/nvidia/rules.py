@@ -125,7 +125,8 @@ launched AS (
     AND coalesce(chosen.process, -1) = coalesce(calls.process, -1)
   QUALIFY row_number() OVER (PARTITION BY chosen.row ORDER BY calls.start, calls.row) = 1
 )
-SELECT launched.rank, "end" - start AS "Duration", start AS "Start", bytes AS "Bytes", pid AS "PID", ordinal AS "Device ID",
+SELECT launched.rank, "end" - start AS "Duration", start AS "Start", bytes AS "Bytes", pid AS "PID",
+  ordinal AS "Device ID",
   context AS "Context ID", nullif(green_context, 0) AS "Green Context ID", stream AS "Stream ID",
   names.value AS "API Name", {memory}
 FROM launched
@@ -154,8 +155,8 @@ def _copy_rule(
         doc,
         tables={
             "copies": (
-                "start", "end", "process", "device", "context", "green_context", "stream", "correlation", "kind", "bytes",
-                "src_kind", "dst_kind", "src_device", "dst_device",
+                "start", "end", "process", "device", "context", "green_context", "stream", "correlation", "kind",
+                "bytes", "src_kind", "dst_kind", "src_device", "dst_device",
             ),
             "api": ("start", "process", "correlation", "name"),
             "processes": ("process", "pid"),
@@ -199,8 +200,8 @@ cuda_memcpy_sync = _copy_rule(
     "cuda_memcpy_sync",
     """Synchronous copies, for which the calling thread waits, the longest first.
 
-    Copies of up to 64,000 bytes from the host to a device, and copies within a device, are left out: the call does not wait for
-    them.
+    Copies of up to 64,000 bytes from the host to a device, and copies within a device, are left out: the call does not
+    wait for them.
     """,
     memory=_SRC_AND_DST,
     copies="""kind IS DISTINCT FROM 'memset' AND NOT coalesce(kind = 'HtoD' AND bytes <= 64000, false)
@@ -334,8 +335,8 @@ gpu_gaps = Rule(
     "gpu_gaps",
     """Times in which a GPU had no work of a process for longer than a limit, the longest first.
 
-    Covers the time from the start of the process' first kernel, copy or fill on the GPU to the end of its last. The profiler's own
-    overhead within counts as work.
+    Covers the time from the start of the process' first kernel, copy or fill on the GPU to the end of its last. The
+    profiler's own overhead within counts as work.
     """,
     tables=_WORK_READS,
     requires=(_OPERATIONS,),
@@ -381,9 +382,9 @@ gpu_time_util = Rule(
     "gpu_time_util",
     """Times in which a GPU was used less than a limit, the least used first.
 
-    The time from a process' first operation on a GPU to its last is cut into chunks of equal length, the last as short as it must
-    be. A chunk's use is the time of all operations in it, added up, so it can be above 100 %; the profiler's own overhead counts as
-    an operation. Neighbouring chunks below the limit become one, with their mean.
+    The time from a process' first operation on a GPU to its last is cut into chunks of equal length, the last as short
+    as it must be. A chunk's use is the time of all operations in it, added up, so it can be above 100 %; the
+    profiler's own overhead counts as an operation. Neighbouring chunks below the limit become one, with their mean.
     """,
     tables=_WORK_READS,
     requires=(_OPERATIONS,),

@@ -41,8 +41,9 @@ def _statistics_cells(what: str) -> tuple[Cell, ...]:
 def _statistics(values: NDArray[np.float64]) -> dict[str, float | int | None]:
     low, q1, median, q3, high = np.quantile(values, (0, 0.25, 0.5, 0.75, 1)).tolist()
     return {
-        "Count": len(values), "Mean": float(values.mean()), "Std": float(values.std(ddof=1)) if len(values) > 1 else None,
-        "Min": low, "Q1": q1, "Median": median, "Q3": q3, "Max": high,
+        "Count": len(values), "Mean": float(values.mean()),
+        "Std": float(values.std(ddof=1)) if len(values) > 1 else None, "Min": low, "Q1": q1, "Median": median, "Q3": q3,
+        "Max": high,
     }  # fmt: skip
 
 
@@ -85,7 +86,8 @@ def _nvlink_rows(rank: Rank, options: Options) -> Iterator[Mapping[str, Any]]:
 _GPU_CELLS = cells("GPU | int | Number of the GPU in nsys.", "Metric | text | Metric.")
 nvlink_sum = RankRows(
     "nvlink_sum",
-    """How much of its NVLink throughput each GPU used, in per cent, received and sent: the GPU metrics that name NVLink.
+    """How much of its NVLink throughput each GPU used, in per cent, received and sent: the GPU metrics that name
+    NVLink.
 
     Metrics of links that are not active can look saturated; ask only for GPUs that have links.
     """,
@@ -114,8 +116,8 @@ network_sum = RankRows(
     "network_sum",
     """What each network adapter and InfiniBand switch sent and received, and how long it waited to send.
 
-    Rates are per second, in bytes or ticks; the total is the rate by the time of each sample. Ranks of one host that each sampled
-    the host's adapters have equal rows: do not add them up.
+    Rates are per second, in bytes or ticks; the total is the rate by the time of each sample. Ranks of one host that
+    each sampled the host's adapters have equal rows: do not add them up.
     """,
     tables=TRAFFIC_READS,
     cells=(

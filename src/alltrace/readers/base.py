@@ -26,8 +26,8 @@ ENVIRONMENT_ALLOWED = frozenset(
     NCCL_ALGO NCCL_PROTO NCCL_NET NCCL_P2P_DISABLE NCCL_IB_DISABLE NCCL_VERSION
     """.split()
 )
-"""The only environment variables of a report that enter a run: ranks, devices, communication settings and names of jobs,
-never a token."""
+"""The only environment variables of a report that enter a run: ranks, devices, communication settings and names of
+jobs, never a token."""
 
 
 class ReportWarning(NamedTuple):

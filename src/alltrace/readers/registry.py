@@ -26,8 +26,8 @@ _MADE_TO_READ = ("alltrace.readers.nsys", "alltrace.readers.rocpd")
 """Packages that make a database of some reports to read them; the others read what they get."""
 
 NAMED = ("alltrace.readers.paraver", "alltrace.readers.chrome", "alltrace.readers.nccl_inspector")
-"""Packages for files that alltrace itself wrote, and for files about operations that other reports describe too: in a folder of
-reports they are not reports, so they are read only if named."""
+"""Packages for files that alltrace itself wrote, and for files about operations that other reports describe too: in a
+folder of reports they are not reports, so they are read only if named."""
 
 ENTRY_POINTS = "alltrace.readers"  # the entry-point group by which other packages add such a package of theirs
 

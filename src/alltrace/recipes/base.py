@@ -1,4 +1,4 @@
-"""What a question is: data, a function over one rank's tables, and one over the small tables that it returns for all ranks.
+"""What a question is: data, a function over a rank's tables, and one over the small tables of all.
 
 A question never prints, plots or opens a file: the engine hands it tables, the faces show its answer.
 """

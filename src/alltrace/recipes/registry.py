@@ -41,14 +41,15 @@ _RECIPE_MODULES = {
     "file_access_sum": "file_access_sum",
 }
 NVIDIA_RECIPES = _places(_RECIPE_MODULES)
-"""The recipes of `nsys recipe` by their own names, with their options, tables and columns, over ranks instead of files."""
+"""The recipes of `nsys recipe` by their own names, with their options, tables and columns, over ranks instead of
+files."""
 
 _REPORT_MODULES = {
     "report_sums": (
         """
         cuda_api_gpu_sum cuda_api_sum cuda_gpu_kern_gb_sum cuda_gpu_kern_sum cuda_gpu_mem_size_sum cuda_gpu_mem_time_sum
-        cuda_gpu_sum cuda_kern_exec_sum mpi_event_sum mpi_msg_size_sum nvtx_pushpop_sum nvtx_startend_sum nvtx_sum openacc_sum
-        openmp_sum osrt_sum syscall_sum um_cpu_page_faults_sum um_sum um_total_sum
+        cuda_gpu_sum cuda_kern_exec_sum mpi_event_sum mpi_msg_size_sum nvtx_pushpop_sum nvtx_startend_sum nvtx_sum
+        openacc_sum openmp_sum osrt_sum syscall_sum um_cpu_page_faults_sum um_sum um_total_sum
     """
     ),
     "report_traces": "cuda_api_trace cuda_gpu_trace cuda_kern_exec_trace mpi_event_trace network_congestion",
@@ -67,8 +68,8 @@ _QUESTIONS = {
     "communication": "overlap collectives stragglers nccl_size_spread",
     "kernels": (
         """
-        kernels operators kernel-origins kernel-sequences launch-configurations occupancy kernel-counters metric-attribution
-        gpu-rates xla-ops
+        kernels operators kernel-origins kernel-sequences launch-configurations occupancy kernel-counters
+        metric-attribution gpu-rates xla-ops
     """
     ),
     "host": "idle launches",

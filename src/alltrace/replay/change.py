@@ -96,7 +96,7 @@ def step_ends_ns(replay: Replay, when: Int64) -> dict[int, int]:
 
 
 def replayed(replay: Replay, weights: Int64) -> tuple[int, dict[int, int]]:
-    """How long the run takes under `weights`, and the time of each step: from the last end of the one before to its own, ns."""
+    """How long the run takes under `weights`, and the time of each step: from the last one's end to its own, ns."""
     when, _ = times(replay.graph, weights)
     ends = step_ends_ns(replay, when)
     found = {}

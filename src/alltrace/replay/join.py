@@ -19,15 +19,16 @@ from alltrace.trace.errors import UsageError
 _NEVER = np.iinfo(np.int64).min
 _CLOSE_NS = 20_000
 _CLOSE_SHARE = 0.1
-"""A member that waits for the last one and ends so little before it arrives did wait: clocks are not better. So did one that ends
-before it by this share of the time that it was there, or by no more than the clocks of both may be off."""
+"""A member that waits for the last one and ends so little before it arrives did wait: clocks are not better. So did one
+that ends before it by this share of the time that it was there, or by no more than the clocks of both may be off."""
 
 _MOST_UNPLACED = 0.02
 """The share of a rank's matched operations that a graph may lack: what the edges of a recording cut off."""
 
 
 _MUCH_IDLE, _FEW = 10, 0.25
-"""Pauses that nothing explains are much if they take this many times as long as on the middle rank; few ranks are this share."""
+"""Pauses that nothing explains are much if they take this many times as long as on the middle rank; few ranks are this
+share."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ class Replay:
 
     @cached_property
     def unplaced(self) -> str | None:
-        """What the graph lacks of the rank with the largest share of operations without a record of their work, in words.
+        """What the graph lacks of the rank with the largest share of operations without recorded work, in words.
 
         None if every rank has the work of nearly all of its matched operations.
         """
@@ -254,7 +255,8 @@ class _Arcs:
         """Add the arcs from each of `source`."""
         rows = slice(self._count, self._count + len(source))
         given = {
-            "source": source, "target": target, "fixed": fixed, "idle": idle, "host": host, "work": work, "instance": instance,
+            "source": source, "target": target, "fixed": fixed, "idle": idle, "host": host, "work": work,
+            "instance": instance,
         }  # fmt: skip
         for name, values in given.items():
             self._columns[name][rows] = values
@@ -278,7 +280,7 @@ class _Arcs:
 
 
 def _members(parts: Sequence[RankGraph], base: Int64, members: Any) -> tuple[Int64, Int64, Int64, Int64, Int64]:
-    """Instance, nodes of arrival, of its wait and of its end, and how far the clocks may be off; for the members with nodes.
+    """Instance, nodes of arrival, of its wait and of its end, and the clocks' error; for the members with nodes.
 
     The last is -1 for members that do not wait for the last to arrive, and 0 if it is not known.
     """
@@ -338,7 +340,7 @@ def _waits_of_others(
 
 
 def _begins_after(part: RankGraph, parts: Sequence[RankGraph], base: Int64, steps: Any) -> int:
-    """The node that a rank begins after: 0, the run's first moment; others' last work where its report has none of the first step.
+    """The node that a rank begins after: 0, the run's first moment; others' last work if it has none of the first step.
 
     It was there before its report, so it begins sooner where the others get there sooner.
     """
@@ -358,7 +360,7 @@ def _begins_after(part: RankGraph, parts: Sequence[RankGraph], base: Int64, step
 
 
 def _steps(parts: Sequence[RankGraph], steps: Any) -> list[Int64]:
-    """For each rank the step in which its host reached each node's work; if steps are those of the device, in which it ended."""
+    """For each rank the step in which its host reached each node's work; by device steps, in which it ended."""
     found = [np.full(len(part.when), -1, np.int64) for part in parts]
     if steps is None or not steps.num_rows:
         return found

@@ -53,7 +53,7 @@ class Pace:
 
     @cached_property
     def of_peers(self) -> Floats:
-        """What the peers take over what the rank takes, each rank against all others: float array of n; 1 without a peer."""
+        """What the peers take over what the rank takes, each against all others: float array of n; 1 without a peer."""
         size = np.bincount(self.alike)[self.alike] if len(self.alike) else self.alike
         alone = (size < 2)[self._row]
         typical = _median_of_others(self.alike[self._row], self.key, self.spent_ns / self.count)
@@ -62,7 +62,7 @@ class Pace:
         return _over(typical, np.where(alone, self.spent_ns, self.spent_ns / self.count))
 
     def of_unchanged(self, ranks: Collection[int]) -> Floats:
-        """What the other ranks take over what `ranks` take, as `of_peers`, where several of these may be slow; 1 for the others.
+        """What the other ranks take over what `ranks` take, as `of_peers`, where several may be slow; 1 for others.
 
         Where every rank is among them, each is compared with all others.
         """
@@ -108,7 +108,7 @@ def pace_of(replay: Replay) -> Pace:
 
 
 def alike_ranks(count: Floats) -> Int64:
-    """Classes of ranks with the same kernels, and the same number except for some hundredths; `count` is (ranks, names)."""
+    """Classes of ranks with the same kernels, of nearly the same number; `count` is (ranks, names)."""
     found, heads = np.empty(len(count), np.int64), np.empty(len(count), np.int64)
     total, number = count.sum(axis=1), 0
     for row in range(len(count)):
@@ -125,7 +125,7 @@ def alike_ranks(count: Floats) -> Int64:
 
 
 def work_factors(replay: Replay, pace: Pace, factors: Floats) -> Floats:
-    """For each node the factor of its device work, from a factor for each row of `pace`; 1 for nodes without device work."""
+    """For each node the factor of its device work, from a factor for each row of `pace`; 1 without device work."""
     found = np.ones(len(replay.rank))
     for part, base, rows in zip(replay.parts, replay.base.tolist(), pace.cells, strict=True):
         own = factors[rows]
@@ -170,7 +170,7 @@ def _median_of_others(group: Int64, key: Int64, values: Floats) -> Floats:
 
 
 def _median_of(group: Int64, key: Int64, values: Floats, of: Flags) -> Floats:
-    """For each value the median of the values in `of` with its group and key, NaN without any; with one, at most the value."""
+    """For each value the median of the values in `of` with its group and key, NaN without; else at most the value."""
     there = np.flatnonzero(of)
     order, place, begin, size = _groups(group[there], key[there], values[there])
     ordered, heads = values[there][order], np.flatnonzero(place == 0)

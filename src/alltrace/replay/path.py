@@ -20,8 +20,8 @@ from alltrace.trace.arrays import Floats, Int64
 from alltrace.trace.distinct import rows_by
 
 CLASSES = ("compute", "transfer", "communication", "copy", "host", "gap", "idle")
-"""What the path goes through: kernels; matched collectives after the last arrival; communication that no other rank's matches;
-copies; the host; launch latency and pauses of devices; time that nothing explains."""
+"""What the path goes through: kernels; matched collectives after the last arrival; communication that no other rank's
+matches; copies; the host; launch latency and pauses of devices; time that nothing explains."""
 
 _OF_WORK = {COMPUTE: 0, TRANSFER: 1, OTHER: 2, COPY: 3}
 _HOST, _GAP, _IDLE = 4, 5, 6
@@ -100,7 +100,7 @@ def excess_ns(replay: Replay, peers: Peers) -> Floats:
 
 
 def blame_ns(replay: Replay, peers: Peers) -> tuple[dict[int, float], float]:
-    """What of the critical path goes beyond what the peers take: by rank for its device work and host, and of all transfers.
+    """What of the critical path goes beyond what the peers take: by rank for device work and host, and of transfers.
 
     Negative where the path goes through work that was faster than the peers'.
     """

@@ -1,4 +1,4 @@
-"""What the peers take for the same: durations of kernels, of the host, and of transfers, as other ranks or instances have them."""
+"""What the peers take for the same: durations of kernels, host and transfers, as others have them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def peers_of(replay: Replay, members: Any) -> Peers:
 
 
 def _factors(values: Floats, alike: Int64) -> Floats:
-    """The peers' median over each value, of shape (ranks, things); peers are the others that are alike, or all others."""
+    """The peers' median over each value, of shape (ranks, things); peers are others alike, or all others."""
     factors = np.ones_like(values)
     classes = rows_by(alike)
     medians: dict[int, Floats] = {}  # with many ranks the median of all of them, which is the same for the whole class
@@ -85,7 +85,7 @@ def _median(values: Floats) -> Floats:
 
 
 def host_time_ns(replay: Replay, ranks: Int64, steps: Int64) -> Floats:
-    """The host's own time of each rank and step, of shape (ranks, steps), ns: from each wait to the last launch placed by it."""
+    """The host's own time of each rank and step, of shape (ranks, steps), ns: from each wait to its last launch."""
     graph = replay.graph
     own = np.flatnonzero((replay.rank[graph.target] >= 0) & (replay.host_ns > 0))
     spent = np.zeros((len(ranks), len(steps)))

@@ -1,4 +1,4 @@
-"""One rank's part of the graph: its device work in segments between synchronisation points, its host's waits, its collectives.
+"""One rank's part of the graph: device work in segments between synchronisations, its host's waits, its collectives.
 
 What starts a piece of work is what it waited for: the work before it on its stream, its launch, or work of another
 stream. A segment is work of one stream and class that only its first piece waits for others in, and only its last piece
@@ -167,7 +167,7 @@ def _host_meetings(rank: Rank, matched: Int64, placed: set[int]) -> tuple[list[t
 
 
 def _begun(rank: Rank, work: Work) -> dict[int, int]:
-    """For each operation that is waited for on its stream the earlier piece of work, on this stream too, that began it."""
+    """For each operation that is waited for on its stream the earlier piece of work, also there, that began it."""
     import pyarrow as pa
 
     if rank.host_work is None or not work.rows:
@@ -266,7 +266,7 @@ class _Builder:
     # the host
 
     def _host_moments(self) -> None:
-        """The host's nodes: its first moment, each wait's end, start, wait and end of each meeting of hosts; sorted by time."""
+        """Host nodes: its first moment, each wait's end, start, wait and end of hosts' meetings; sorted by time."""
         w, waits = self._work, self._waits
         firsts = [int(w.start.min())] if len(w.start) else []
         firsts += [waits.first_call] if waits.first_call != UNKNOWN else []
@@ -331,7 +331,7 @@ class _Builder:
     # what work waited for
 
     def _explain(self) -> None:
-        """For each piece of work: its anchor, the work it waited for, and how it began, of which `_pauses` tells the rest."""
+        """For each piece of work: its anchor, its awaited work, and how it began, of which `_pauses` has the rest."""
         w = self._work
         count = len(w.start)
         known = self._known = w.launch != UNKNOWN
@@ -385,7 +385,7 @@ class _Builder:
         )
 
     def _pauses(self, some: slice) -> tuple[Int64, Int64, Int64, Int64]:
-        """Of some pieces the pause before each, what nothing explains of it, the latency, and what is odd of one that was alone."""
+        """Of some pieces the pause before each, its unexplained part, the latency, and the odd part of a lone one."""
         launch, _, pause = self._begins(some)
         steady, latency = self._steady[some], self._work.start[some] - launch
         odd = np.where(steady & (pause > _DEVICE_GAP_NS), pause - _DEVICE_GAP_NS, 0)
@@ -396,7 +396,7 @@ class _Builder:
         return pause, odd, np.where(self._direct[some], latency, np.minimum(latency, self._usual)), odd_alone
 
     def _ended_just_before(self, at: Int64) -> Int32:
-        """For the pieces `at` the piece of another track that ended last before each started, if it can have waited for it."""
+        """For the pieces `at` the piece of another track that ended last before each, if it can have waited."""
         w = self._work
         found = np.full(len(w.start), -1, np.int32)
         if not len(at):
@@ -419,7 +419,7 @@ class _Builder:
         return found
 
     def _told(self, binding: Int32) -> Int32:
-        """For collectives, and for the first work after an order to wait: the last work launched before on another track."""
+        """For collectives, and for the first work after an order to wait: the last work launched on another track."""
         w, waits = self._work, self._waits
         found = np.full(len(w.start), -1, np.int32)
         members = np.flatnonzero(self._member & self._known)
@@ -562,7 +562,7 @@ class _Builder:
         return chosen_rows
 
     def _spent(self, rows: slice) -> tuple[Int64, ...]:
-        """Of some pieces the work, the explained and the other pause before each, 0 for a track's first; the rest of `_pauses`."""
+        """Of some pieces work, explained and other pause before each, 0 for a track's first; the rest of `_pauses`."""
         pause, odd, latency, odd_alone = self._pauses(rows)
         pause, odd = (np.where(self._first[rows], 0, c) for c in (pause, odd))
         return (
@@ -608,7 +608,7 @@ class _Builder:
 
 
 def _parts(first: Int64, count: int) -> Iterator[tuple[slice, Int64, Int64, Int64]]:
-    """Rows some at a time: them, where in them each part of a segment begins, of which segment it is, and the part of each row.
+    """Rows some at a time: them, where each part of a segment begins, its segment, and each row's part.
 
     `first`: The first row of each segment. `count`: The number of rows.
     """

@@ -1,4 +1,4 @@
-"""Who would have to change: waits traced back, through ranks that were late because of others, to the work that took too long.
+"""Who would have to change: waits traced back, through ranks late because of others, to the work that took too long.
 
 The rank that arrives last at a collective need not be slow. It may have waited for a slow rank before, as the mates of
 that rank in a ring or in a pipeline do. So a wait is followed backwards along what decided when the last one arrived,

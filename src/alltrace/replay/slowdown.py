@@ -44,12 +44,12 @@ def slowdown_by(
 
 
 def share_recovered(evaluate: Evaluate, actual: NDArray[Any], ideal: NDArray[Any], fixed: Flags) -> float:
-    """M: the share of the whole slowdown that goes when the operations in `fixed` become ideal; 0 without any slowdown."""
+    """M: the share of the slowdown that goes when the operations in `fixed` become ideal; 0 without any slowdown."""
     now, best = evaluate(actual), evaluate(ideal)
     return (now - evaluate(np.where(fixed, ideal, actual))) / (now - best) if now != best else 0.0
 
 
 def worst(scores: dict[Any, float], percent: int = 3) -> list[Any]:
-    """The labels with the highest scores, this percentage of them, at least one; of equal scores the lowest label first."""
+    """The labels with the highest scores, this percentage of them, at least one; of equals the lowest label first."""
     count = -(-len(scores) * percent // 100)
     return sorted(scores, key=lambda label: (-scores[label], label))[:count]

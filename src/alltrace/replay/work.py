@@ -18,11 +18,13 @@ from alltrace.trace.distinct import distinct_rows
 from alltrace.trace.kernel_rules import NOT_COMPUTE
 
 COMPUTE, COPY, TRANSFER, OTHER = 0, 1, 2, 3
-"""Classes of device work: kernels and graphs, copies, matched collectives, communication that no other rank's matches."""
+"""Classes of device work: kernels and graphs, copies, matched collectives, communication that no other rank's
+matches."""
 
 UNKNOWN, _LATEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 _WAITING = re.compile(
-    r"^(cudaDeviceSynchronize|cudaStreamSynchronize|cudaEventSynchronize|cuCtxSynchronize|cuStreamSynchronize|cuEventSynchronize"
+    r"^(cudaDeviceSynchronize|cudaStreamSynchronize|cudaEventSynchronize|cuCtxSynchronize|cuStreamSynchronize|"
+    r"cuEventSynchronize"
     r"|cudaThreadSynchronize|cudaMemcpy(2D|3D|ToSymbol|FromSymbol)?|cuMemcpy(HtoD|DtoH|DtoD)?(_v2)?|cudaFree|cudaMalloc"
     r"|cudaHostAlloc|cudaFreeHost"
     r"|hip(Device|Stream|Event|Ctx)Synchronize|hipMemcpy(2D|3D|ToSymbol|FromSymbol|HtoD|DtoH|DtoD)?|hipFree|hipMalloc"
@@ -32,7 +34,8 @@ _WAITING = re.compile(
 EVERY, ELSEWHERE = -1, -2
 
 _QUEUE = 1_000
-"""A stream's queue is full with 1024 pieces of work or a few more; who launches another one waits until one of them begins."""
+"""A stream's queue is full with 1024 pieces of work or a few more; who launches another one waits until one of them
+begins."""
 
 _BLOCKED_NS = 50_000
 """A call that takes this long may have waited for the device."""
@@ -125,7 +128,7 @@ def read(rank: Rank, matched: Int64) -> tuple[Work, Waits]:
 
 
 def _with_blocked_calls(waits: Waits, work: Work) -> Waits:
-    """The waits, and the calls that launch work and waited: for a place in a full queue, or for their own copy to end."""
+    """The waits, and the calls that launch work and waited: for a place in a full queue, or for their copy."""
     long = (work.launch != UNKNOWN) & (work.launched - work.launch >= _BLOCKED_NS)
     long[long] = ~np.isin(work.launch[long], waits.start)
     blocked = []
@@ -155,7 +158,7 @@ def _with_blocked_calls(waits: Waits, work: Work) -> Waits:
 
 
 def _device_work(rank: Rank, *, several: bool) -> tuple[dict[str, Any], list[tuple[int, int]]]:
-    """The columns of all device work, kernels first, with `correlation`; and the (device, stream) of each track, ascending."""
+    """Columns of all device work, kernels first, with `correlation`; and each track's (device, stream), ascending."""
     count = sum(rank.record.rows.get(table, 0) for table in _WORK)
     numbers, codes = Growing(3, count), Growing(1, count, np.int32)
     kinds = [np.empty((4, 0), np.int64)]
@@ -179,7 +182,7 @@ def _device_work(rank: Rank, *, several: bool) -> tuple[dict[str, Any], list[tup
 
 
 def _correlation(table: Any, *, several: bool) -> Int64:
-    """The correlation of each row, -1 if there is none; of several processes, which count in 32 bits each, with the process."""
+    """The correlation of each row, -1 if there is none; with the process if there are several."""
     correlation = integers(table.column("correlation"), -1)
     if not several:
         return correlation
@@ -222,7 +225,7 @@ _WORK = {"kernels": _kernels, "copies": _copies, "graphs": _graphs}
 
 
 class _Calls:
-    """When the calls that launched each piece of work began and ended, and the calls that may wait; read piece by piece."""
+    """When the calls that launched each piece of work began and ended, and calls that may wait; read in pieces."""
 
     def __init__(self, rank: Rank, correlation: Int64, *, several: bool) -> None:
         count = len(correlation)

@@ -1,4 +1,4 @@
-"""What many runs say of a cluster, as one HTML file without scripts: hosts to look at, jobs that became slower, GPU hours lost."""
+"""What many runs say of a cluster, as one HTML file without scripts: hosts to look at, slower jobs, lost GPU hours."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SLOWER = (
 
 
 def history_page(history: History, name: str) -> str:
-    """The page of a history. Names from runs are text, and nothing is loaded from anywhere. `name`: what the page calls it."""
+    """The page of a history. Names are text, and nothing is loaded. `name`: what the page calls it."""
     hosts = [row for row in ask_history(history, "host").table.to_pylist() if row["slow_runs"]]
     jobs = slower_jobs(history)
     answer = ask_history(history, "kind")

@@ -39,12 +39,12 @@ import alltrace
 from alltrace.trace.errors import AlltraceError
 
 run = alltrace.open({inputs})
-# figures are kept as HTML too, with the library that draws them, so that a notebook as a page has them without a network
+# figures are kept as HTML too, with the library that draws them, so that a notebook as a page has them offline
 plotly.io.renderers.default = "plotly_mimetype+notebook"
 
 
 def show(name, **options):
-    \"\"\"Show a recipe's table and its notes; times lead to the page: alltrace ui RUN --port 8765. Its picture comes back.\"\"\"
+    \"\"\"Show a recipe's table and notes, with links to the page (alltrace ui RUN --port 8765); return a picture.\"\"\"
     try:
         result = run.recipe(name, **options)
     except AlltraceError as error:
@@ -57,7 +57,7 @@ def show(name, **options):
 run.facts()"""
 
 _SQL = """# any question to the tables of all ranks
-run.sql("select rank, kind, count(*) as kernels, sum(duration) as ns from kernels group by all order by all limit 20")"""
+run.sql("select rank, kind, count(*) as n, sum(duration) as ns from kernels group by all order by all limit 20")"""
 
 
 def notebook(

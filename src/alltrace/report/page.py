@@ -1,4 +1,4 @@
-"""A report as one HTML file that needs no network: text and tables as they are, charts drawn by plotly, which travels inside."""
+"""A report as one HTML file that needs no network: text and tables as they are, charts by plotly inside."""
 
 from __future__ import annotations
 

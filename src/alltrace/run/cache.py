@@ -299,7 +299,7 @@ def _looked_at(item: tuple[str, Stamps | None], _advance: Callable[[int], None])
 
 
 def _place(folder: Path, key: str) -> tuple[Path, Manifest | None]:
-    """Where the run with `key` is, with its facts; or without them where it is to be made, or to be finished if it was cut short.
+    """Where the run with `key` is, with its facts; or without them where it is to be made or finished.
 
     A report that no reader could open may be readable now, with an nsys on the PATH for instance: then another run is
     created in addition.

@@ -1,4 +1,4 @@
-"""The form of rows in memory while a table is written: plain columns, with words for enums and nothing for all-null columns.
+"""The form of rows in memory while a table is written: plain columns, with words for enums and no all-null columns.
 
 A held batch has the table's columns in order. An enum column holds int32 codes of one dictionary per table, because
 every batch from a reader may have its own; a column that is null throughout has Arrow's null type, which takes no

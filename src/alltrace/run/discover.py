@@ -119,7 +119,8 @@ def _expand(text: str) -> list[Path]:
     if exists(path):
         return [path]
     if any(c in text for c in "*?["):
-        matches = [Path(p) for p in sorted(glob.glob(text, recursive=True))]  # noqa: PTH207  also absolute and recursive patterns
+        # also absolute and recursive patterns
+        matches = [Path(p) for p in sorted(glob.glob(text, recursive=True))]  # noqa: PTH207
         if matches:
             return matches
         raise InputError(text, found="nothing matches this pattern", expected=KNOWN)

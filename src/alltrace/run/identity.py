@@ -55,8 +55,8 @@ _RESTART = re.compile(r"(-restart\d+)+(?=_)")
 _PARALLEL = re.compile(
     r"(?<![A-Za-z])(?P<axis>tp|dp|pp|ep|cp)[-_=]?(?:rank)?[-_=]?(?P<rank>\d{1,6})(?!\d)", re.IGNORECASE
 )
-"""A rank by kind of parallelism in a file's name: PROFILE-TP-1-DP-0-PP-0-EP-1 (SGLang, python/sglang/srt/utils/profile_utils.py),
-dp0_pp0_tp1_dcp0_ep1 (vLLM, vllm/distributed/utils.py), TP00-PP01."""
+"""A rank by kind of parallelism in a file's name: PROFILE-TP-1-DP-0-PP-0-EP-1 (SGLang,
+python/sglang/srt/utils/profile_utils.py), dp0_pp0_tp1_dcp0_ep1 (vLLM, vllm/distributed/utils.py), TP00-PP01."""
 _AXES = (("pp", "tp"), ("dp", "pp", "tp"), ("dp", "pp", "cp", "tp"), ("dp", "pp", "cp", "tp", "ep"))
 _SUFFIXES = (
     ".pickle",
@@ -430,7 +430,7 @@ def _from_number_of_all(candidates: Sequence[_Candidate]) -> Callable[[_Candidat
 
 
 def _from_last_number(candidates: Sequence[_Candidate]) -> Callable[[_Candidate], int | None]:
-    """Returns the number at the end of the name, such as `llm_5`, if all have one after the same text and it can be a rank.
+    """Returns the number at the end of the name, such as `llm_5`, if all have one after the same text.
 
     It can be a rank if it is not a process id and not much larger than there are reports.
     """

@@ -1,4 +1,4 @@
-"""Makes a run directory from reports: who is which rank, then every rank's tables, in parallel, atomically and resumable.
+"""Makes a run directory from reports: who is which rank, then every rank's tables, atomically and resumable.
 
 Each rank is written to a temporary folder and renamed once it is complete, with `rank.json` inside that lists its
 inputs. To resume an interrupted import, run it again: existing ranks that were made from the same reports are kept,
@@ -83,7 +83,7 @@ _NOT_ALLOWED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.ENA
 
 
 class _Probe(NamedTuple):
-    """What a first look at a report found: who it is about, or why it cannot be read; and its reader, where that is still open."""
+    """What a first look at a report found: who it is about, or why it cannot be read; and its open reader."""
 
     record: ReportRecord
     report: Report | None
@@ -255,7 +255,7 @@ def _parts_of(output: Path, parts: Mapping[str, Part]) -> list[Path]:
 
 @contextmanager
 def _scratch(reports: Sequence[Path], output: Path) -> Iterator[str]:
-    """A temporary folder with one for each report, for what has to be made to read it; empty if no report is of that kind.
+    """A temporary folder with one for each report, for what reading it makes; empty if no report is of that kind.
 
     It is next to the run if other machines import, since they share no other folder.
     """
@@ -367,7 +367,7 @@ def _probe_all(
     parts: Mapping[str, Part],
     readers: Readers,
 ) -> list[_Probe]:
-    """What a first look at each report finds, or found when it was imported as a part; adds the `readers` that stay open."""
+    """What a first look at each report finds, or found in a part's import; adds the `readers` that stay open."""
     known_parts = [part_of(path, parts) for path in reports]
     probes = [None if part is None else _Probe(part.record, part.report, part.rows) for part in known_parts]
     folders = [f"{scratch}/{n}" if scratch else "" for n in range(len(reports))]
@@ -546,7 +546,7 @@ def _is_ours(folder: Path) -> bool:
 
 @contextmanager
 def _alone(output: Path, *, among_parts: bool = False) -> Iterator[None]:
-    """Locks the run directory against two imports at once, except for imports of parts; the lock ends with the process."""
+    """Locks the run directory against two imports at once, but for parts; the lock ends with the process."""
     handle = os.open(output, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         try:

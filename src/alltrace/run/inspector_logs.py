@@ -1,4 +1,4 @@
-"""NCCL Inspector's files of a run's job: the operations of its ranks, as the table `inspector` and as calls to join with the trace.
+"""NCCL Inspector's files of a run's job: its ranks' operations, as the table `inspector` and as calls.
 
     logs/inspector.parquet      the operations of all ranks (`INSPECTOR`)
 
@@ -235,7 +235,7 @@ def _on_the_clock_of(table: Any, rank: RankRecord) -> Any:
 
 
 def _calls(table: Any) -> Any:
-    """The operations that have times, as the calls of a rank (`alltrace.run.run_logs.CALLS`) in the order of their calls.
+    """The operations that have times, as the calls of a rank (`alltrace.run.run_logs.CALLS`) in order.
 
     Messages of one communicator whose kernels overlap were launched together: on a stream, kernels follow each other.
     """

@@ -69,7 +69,7 @@ def match_launches(calls: Iterable[Any], process: Int64, correlation: Int64) -> 
 
 
 def _matches(calls: Any, before: int, operations: Operations) -> tuple[tuple[Int64, ...], Int64 | None, Int64]:
-    """The calls of a piece that have operations, as the first columns of `Launches`, how many each has, and their operations.
+    """The calls of a piece with operations, as the first columns of `Launches`, their numbers, and their operations.
 
     `before`: How many rows of `api` come before it.
     """

@@ -109,7 +109,7 @@ class _Launches:
         return np.concatenate([ids for ids, _ in self._read()])
 
     def between(self, low: int, behind: int) -> Iterator[tuple[Int64, Int64, Int64]]:
-        """Rows, ids and starts of those with an id from `low` to before `behind`, some at a time, in the order of the table."""
+        """Rows, ids and starts of those with an id from `low` to before `behind`, some at a time, in order."""
         chosen = [n for n, (_, least, most) in enumerate(self._parts) if least < behind and most >= low]
         for number, (ids, part) in zip(chosen, self._read(chosen), strict=True):
             rows = np.flatnonzero((ids >= low) & (ids < behind))
@@ -159,7 +159,7 @@ def _places(numbers: Int64, ids: Int64) -> Int64:
 
 
 def _order(piece: Piece, launches: _Launches) -> tuple[int, Int64]:
-    """By how much the starts of calls of a thread, or of kernels of a stream, step back in the order of their ids, at most.
+    """By how much the starts of calls of a thread, or of kernels of a stream, step back in the order of ids, at most.
 
     0 if they do not, or few are before or after the step. And the rows of single ones that begin after those behind
     them. The table is in order of threads or streams, and of starts in each.

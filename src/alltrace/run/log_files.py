@@ -27,7 +27,8 @@ def expand(arguments: Sequence[str]) -> list[Path]:
         if folder:
             paths = sorted(p for p in path.rglob("*") if p.is_file() and not p.name.startswith("."))
         elif not there and any(c in text for c in "*?["):
-            paths = sorted(Path(p) for p in glob.glob(text, recursive=True) if Path(p).is_file())  # noqa: PTH207  patterns may be absolute
+            # patterns may be absolute
+            paths = sorted(Path(p) for p in glob.glob(text, recursive=True) if Path(p).is_file())  # noqa: PTH207
         if not paths:
             raise InputError(path, found=why, expected="a log, a folder of logs or a pattern")
         files.update(dict.fromkeys(paths))

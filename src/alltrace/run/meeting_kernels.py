@@ -1,4 +1,4 @@
-"""Kernels that no rule names and that look like communication: all ranks of a host end them together, however far apart they begin.
+"""Kernels that no rule names and that look like communication: a host's ranks end them together.
 
 Ranks that compute the same end as far apart as they began. Ranks that meet in a kernel end together, as the first waits
 in it for the last. So kernels are compared by name and place in the sequence, among ranks of one host, which share a

@@ -1,4 +1,4 @@
-"""Records that a profiler lost: launches without their kernel, kernels without their launch, graph launches without what they ran.
+"""Records that a profiler lost: launches without kernel, kernels without launch, graphs without work.
 
 A launch and what it ran carry one correlation id in a process. If one of the two is there and the other is not, a
 record is missing, unless the edge of the capture explains it: work that was launched before the capture began, and work
@@ -196,7 +196,7 @@ class _Calls(NamedTuple):
         )
 
     def of_processes(self, recorded: Int64) -> _Calls:
-        """Without the calls of processes that have no device work while others of the rank have: another report has theirs.
+        """Without the calls of processes that have no device work while others of the rank have: in another report.
 
         An example is a trace of how CUDA graphs were captured, next to one of their replays.
         """
@@ -245,7 +245,7 @@ def _ids(piece: Piece, tables: Sequence[str]) -> Int64:
 
 
 def _sums(ids: Iterable[Int64]) -> tuple[int, ...]:
-    """The number of ids, the sum of them and that of what a hash makes of them: of two sets these are equal if the sets are.
+    """The number of ids, the sum of them and that of what a hash makes of them: equal for equal sets.
 
     That takes a tenth of the time of sorting them, and mostly nothing is missing.
     """

@@ -1,4 +1,4 @@
-"""An alignment as a run sees it: where it is kept, whether it is of this run, and the clocks it puts over the manifest's.
+"""An alignment as a run sees it: where it is kept, whether it is of this run, and clocks in place of the manifest's.
 
 How an alignment is made is the business of `alltrace.align`; a run only needs its clocks and the table `collectives`.
 """

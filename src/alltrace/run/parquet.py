@@ -22,8 +22,8 @@ _ROWS_WORTH_THREADS = 100_000
 _WORTH_ZSTD_BYTES = 1 << 16
 _WRITE_WHOLE_BYTES = 1 << 22  # a table of up to this size is encoded in memory and written at once, for the same reason
 _READ_WHOLE_BYTES = 1 << 18
-"""A file of up to this size is read at once: a rank of a large run has many small files, and a call for each column of each
-takes as long as to decode it."""
+"""A file of up to this size is read at once: a rank of a large run has many small files, and a call for each column of
+each takes as long as to decode it."""
 
 
 def quick_codec() -> str:

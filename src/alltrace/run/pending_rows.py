@@ -53,7 +53,7 @@ class Rows:
         self.nbytes += batch.nbytes
 
     def look(self, names: Sequence[str]) -> pa.RecordBatch:
-        """Some columns of all rows, at least one, held; they stay here, and the batch must be released before more arrive."""
+        """Some columns of all rows, at least one, held; they stay here, the batch must be released first."""
         columns = [self._columns[self._held.schema.get_field_index(n)] for n in names]
         return pa.RecordBatch.from_arrays([c.array(self.count) for c in columns], names=list(names))
 

@@ -308,7 +308,7 @@ def _without_time(tables: Mapping[str, RowTimes]) -> Iterator[tuple[str, Flags]]
 def _recorded_spans(
     tables: Mapping[str, RowTimes], reasons: Mapping[str, NDArray[np.int8]]
 ) -> list[tuple[int, int]] | None:
-    """The spans of time that rows begin in, apart by more than half an hour, without those of few rows; None for all of them."""
+    """The spans of time that rows begin in, half an hour apart, without those of few rows; None for all."""
     starts = [_believed_starts(times, reasons.get(name)) for name, times in tables.items()]
     sample = np.sort(np.concatenate([some for some, _, _ in starts] or [np.empty(0, np.int64)]))
     if not len(sample):
@@ -410,7 +410,7 @@ def _overruns(
 
 
 def _waited_ends(piece: Piece, tables: Mapping[str, RowTimes]) -> dict[str, Int64]:
-    """For work that takes long, the end of the first wait to end among those for its stream, context or device that began after it.
+    """For work that takes long, the end of the first later wait for its stream, context or device to end.
 
     Nothing of a table of which more than a few rows end later: then its waits are wrong.
     """

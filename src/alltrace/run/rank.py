@@ -349,7 +349,7 @@ class Rank:
         return rank
 
     def batches(self, table: str, columns: Sequence[str] | None = None, rows: int = 0) -> Iterator[pa.RecordBatch]:
-        """The `table` as tables in order: row groups joined up to `rows` rows, which bounds memory; 0 for each alone."""
+        """The `table` as tables in order: row groups joined up to `rows` rows; 0 for each alone."""
         if not self.has(table):
             return
         declared = TABLES[table]

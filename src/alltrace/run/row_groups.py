@@ -73,7 +73,7 @@ class RowGroups:
                 self._write(ROW_GROUP_ROWS, last=False)
 
     def put(self, batch: pa.RecordBatch) -> int:
-        """Write rows as a separate row group with a place in the order that is not known yet; returns its number in the file."""
+        """Write rows as a separate row group whose place is not known yet; returns its number in the file."""
         self._encode([batch], batch.num_rows, last=False)
         return self._count - 1
 

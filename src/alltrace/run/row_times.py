@@ -35,7 +35,8 @@ UNIQUE = {
     ),
     "api": ("process", "thread", "correlation", "name"),
 }
-"""The tables that are looked through for rows that are recorded twice, and what is equal in these in addition to the times."""
+"""The tables that are looked through for rows that are recorded twice, and what is equal in these in addition to the
+times."""
 
 
 class RowTimes:

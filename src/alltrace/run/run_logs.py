@@ -39,11 +39,11 @@ if TYPE_CHECKING:
     from alltrace.run.nccl_logs import NcclLogs
 
 CALLS = (
-    "communicator", "shared", "group_rank", "group_size", "op", "op_count", "count", "datatype", "bytes", "root", "peer", "tid",
-    "time_ns",
+    "communicator", "shared", "group_rank", "group_size", "op", "op_count", "count", "datatype", "bytes", "root",
+    "peer", "tid", "time_ns",
 )  # fmt: skip
-"""Columns of a rank's calls: `op` is the position in `OPERATIONS` and `datatype` NCCL's number; the others are as in the view
-`calls` of `logs nccl`. `shared` is whether the communicator has the same name on all its ranks."""
+"""Columns of a rank's calls: `op` is the position in `OPERATIONS` and `datatype` NCCL's number; the others are as in
+the view `calls` of `logs nccl`. `shared` is whether the communicator has the same name on all its ranks."""
 PRINTED_STEPS = ("step", "time_ns", "step_time_s")
 
 PRINTED_FILE = "steps.parquet"

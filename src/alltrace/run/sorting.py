@@ -104,7 +104,7 @@ class RowOrder:
         return arrays
 
     def _codes(self, rows: pa.RecordBatch) -> tuple[NDArray[Any] | None, int]:
-        """Small integers in the order of tracks, nulls last, and their limit; those without a time are a track's last."""
+        """Small integers in the order of tracks, nulls last, and their limit; without a time, a track's last."""
         codes: NDArray[Any] | None = None
         limit = 1
         parts = [_column_codes(rows.column(name)) for name in self.tracks]

@@ -242,7 +242,7 @@ class Run:
         return self._names.table()
 
     def connect(self, tables: Sequence[str] | None = None, *, ids: bool = False) -> duckdb.DuckDBPyConnection:
-        """A DuckDB connection with a view for each canonical table that was imported (or for the selected ones), over all ranks.
+        """A DuckDB connection with a view for each canonical table imported (or selected), over all ranks.
 
         The files of these tables are checked first, so name the tables where a run is large. The connection lives in
         memory; the run's files are only read. With `ids` it has the schema `ids` too: the same views with ids of names

@@ -105,7 +105,7 @@ class TimeSlices:
         return list(dict.fromkeys((*self._tables.get(table, ()), *columns)))
 
     def between(self, since_ns: int | None, until_ns: int | None) -> Rank:
-        """The rank's tables with the events that start at or after `since_ns` and before `until_ns`; request spans in order.
+        """The rank's tables with the events that start at or after `since_ns` and before `until_ns`; ask in order.
 
         None leaves a side open; an event without a start comes in the span without an end.
         """

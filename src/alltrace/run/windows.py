@@ -1,4 +1,4 @@
-"""What the reports of one rank are of: windows of one process, between which nothing was recorded, or attempts of the process.
+"""What the reports of one rank are of: windows of one process, or attempts of the process.
 
 A profiler that repeats its schedule, or `--capture-range-end=repeat`, writes a report for each window, or one of all.
 In that, the profiler paused where nothing at all is between two steps of PyTorch's schedule, which follow each other at

@@ -33,9 +33,9 @@ _DUMP = frozenset("version pg_config pg_status comm_lib_version entries rank".sp
 _GROUP = frozenset("name desc ranks last_enqueued_collective last_started_collective last_completed_collective".split())
 _ENTRY = frozenset(
     """
-    record_id pg_id process_group collective_seq_id p2p_seq_id op_id profiling_name time_created_ns duration_ms input_sizes
-    input_dtypes output_sizes output_dtypes state time_discovered_started_ns time_discovered_completed_ns retired timeout_ms is_p2p
-    frames thread_id name filename line
+    record_id pg_id process_group collective_seq_id p2p_seq_id op_id profiling_name time_created_ns duration_ms
+    input_sizes input_dtypes output_sizes output_dtypes state time_discovered_started_ns time_discovered_completed_ns
+    retired timeout_ms is_p2p frames thread_id name filename line
     """.split()
 )
 
@@ -93,7 +93,7 @@ def _write_events(
 
 
 def _plain(value: Any, words: Words) -> Any:
-    """The values that an operator was called with: numbers and their lists; a text is a program's, and does not stay."""
+    """The values that an operator was called with: numbers and their lists; texts are a program's, and go."""
     if isinstance(value, list):
         return [_plain(v, words) for v in value]
     return value if type(value) is not str or _PLAIN.fullmatch(value) else words.instead("text", value)
@@ -167,7 +167,7 @@ class _Reading:
 
 
 def write_dump(source: Path, target: IO[bytes], words: Words) -> Counter[str]:
-    """Write a dump of PyTorch's flight recorder as JSON, also of a pickle; which members were left out, and how often."""
+    """Write a dump of PyTorch's flight recorder as JSON, also of a pickle; which members it left out."""
     # Raises `InputError`: it holds anything but plain data, or is not whole.
     with closing(Text(source)) as text:
         data = b"".join(iter(text.read, b""))

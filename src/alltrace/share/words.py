@@ -1,4 +1,4 @@
-"""What is replaced in texts, and by what: hosts, users, paths, addresses, secrets; equal ones alike in all files of one call.
+"""What is replaced in texts, and by what: hosts, users, paths, addresses, secrets; alike in all files.
 
 Hosts and users are gathered from all files first, because any file may name those of another in passing. They are
 numbered in natural order, so that what is ordered by host stays in its order.

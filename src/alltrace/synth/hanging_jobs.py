@@ -83,7 +83,7 @@ class _Rank:
 
 
 def groups_of(layout: Layout) -> dict[str, tuple[str, list[int]]]:
-    """The process groups: name to description and members. Ranks of a tensor group are neighbours, then come data, then stages."""
+    """The process groups: name to description and members. Tensor ranks are neighbours, then data, then stages."""
     tensor, data, stages = layout.tensor, layout.data, layout.stages
     per_stage = tensor * data
     groups = {"0": ("default_pg", list(range(layout.ranks)))}
@@ -263,7 +263,7 @@ class Job:
         return True
 
     def dump_of(self, number: int, *, active: bool = False, entries: int = 2000) -> dict[str, Any]:
-        """The flight record of a rank, as PyTorch writes it: of all its operations, or of those that did not complete."""
+        """The flight record of a rank, as PyTorch writes it: of all its operations, or of incomplete ones."""
         rank, layout = self.ranks[number], self.layout
         mine = {name: value for name, value in self.groups.items() if number in value[1]}
         ids = {name: place for place, name in enumerate(sorted(mine, key=int))}

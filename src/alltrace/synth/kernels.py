@@ -10,8 +10,8 @@ from statistics import NormalDist
 
 _TYPES = ("float", "c10::BFloat16", "c10::Half", "double", "long", "bool")
 _FUNCTORS = (
-    "AddFunctor", "MulFunctor", "DivFunctor", "SiluFunctor", "ExpFunctor", "RsqrtFunctor", "CompareEqFunctor", "ClampFunctor",
-    "WhereFunctor", "PowTensorScalarFunctor",
+    "AddFunctor", "MulFunctor", "DivFunctor", "SiluFunctor", "ExpFunctor", "RsqrtFunctor", "CompareEqFunctor",
+    "ClampFunctor", "WhereFunctor", "PowTensorScalarFunctor",
 )  # fmt: skip
 _REDUCTIONS = ("sum_functor", "MeanOps", "NormTwoOps", "MaxNanFunctor", "ArgMaxOps", "WelfordOps")
 _TILES = ("64x64_32x6", "128x64_32x4", "128x128_32x5", "128x256_64x3", "256x128_64x3", "256x64_32x4")
@@ -161,7 +161,7 @@ VARIED_KERNELS = 220
 
 
 def _varied() -> tuple[Kernel, ...]:
-    """Many kernels with long names; their lengths are spread like a lognormal distribution from 0.25 to 20 times the mean."""
+    """Many kernels with long names; their lengths are lognormally distributed from 0.25 to 20 times the mean."""
     kernels = []
     for number, (demangled, short, mangled) in enumerate(kernel_names(VARIED_KERNELS)):
         # a stride without a common divisor visits every quantile once, in no order
@@ -212,8 +212,8 @@ ALL_KERNELS: tuple[Kernel, ...] = (
     *(nccl_kernel(op) for op in NCCL_OPS),
     *(nccl_kernel(op, algorithm) for op, algorithm in _OTHER_ALGORITHMS.items()),
 )
-"""Model kernels first, then one for each of `NCCL_OPS`, then some with another algorithm; a kernel's index is its number everywhere
-in the simulator."""
+"""Model kernels first, then one for each of `NCCL_OPS`, then some with another algorithm; a kernel's index is its
+number everywhere in the simulator."""
 
 
 def nccl_kernel_index(op: str, *, other: bool = False) -> int:

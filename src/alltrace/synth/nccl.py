@@ -12,7 +12,7 @@ _MARGIN_NS = 100
 
 
 def transfer_ns(group: Group, op: Collective | None, layout: Layout, links: Links) -> int:
-    """The time from the last arrival to the end, of a collective or, without `op`, of a barrier of the hosts' threads."""
+    """The time from the last arrival to the end, of a collective or, without `op`, of a barrier of host threads."""
     # The volume that crosses the slowest link follows the bus bandwidth factors of nccl-tests (PERFORMANCE.md).
     # `group`: the communicator. `layout`: where the ranks are. `links`: how fast the network is.
     if op is None:

@@ -1,4 +1,4 @@
-"""The contents of a report other than events: session, host, processes, devices, streams, environment, and planted secrets."""
+"""The contents of a report other than events: session, host, processes, devices, environment, secrets."""
 
 from __future__ import annotations
 

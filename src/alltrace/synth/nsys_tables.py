@@ -1,4 +1,4 @@
-"""A simulated rank as the tables of an Nsight Systems export: stamps by the host's clock, names interned, nsys' own ids."""
+"""A simulated rank as the tables of an Nsight Systems export: host stamps, names interned, nsys' own ids."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Values: TypeAlias = "NDArray[np.generic] | Sequence[object] | str | int | float 
 
 @dataclass
 class Table:
-    """Rows of one table. A column is an array or list of `rows` values, or one value for all; columns left out are null."""
+    """Rows of one table. A column is an array or list of `rows` values, or one value for all; others are null."""
 
     rows: int
     columns: dict[str, Values]

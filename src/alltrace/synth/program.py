@@ -1,4 +1,4 @@
-"""The instructions of one rank: what its threads do in order. Layouts write them, faults edit them, the engine runs them."""
+"""The instructions of one rank: what its threads do in order. Layouts write, faults edit, the engine runs them."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ class Synchronize:
 
 @dataclass(frozen=True)
 class Call:
-    """An API call that starts nothing on the device; `drains` makes it wait until the device is idle, as `cudaFree` does."""
+    """An API call that starts nothing on the device; `drains` makes it wait for an idle device, as `cudaFree` does."""
 
     name: str
     duration_ns: int

@@ -54,7 +54,7 @@ def _record(run: SimulatedRun, rank: int) -> Recording:
 
 
 def _with_own_streams(line: Timeline, rng: np.random.Generator) -> Timeline:
-    """The events with streams as the rank numbers them; the default stream keeps its number, which all processes give it."""
+    """The events with streams as the rank numbers them; the default stream keeps its number, as in all processes."""
     tables = {name: rows for name, rows in line.tables.items() if "stream" in rows.columns and len(rows)}
     used = {stream for rows in tables.values() for stream in np.unique(rows["stream"]).tolist()} - {
         ALL_STREAMS,

@@ -105,7 +105,7 @@ def _write_report(report: Report, target: Path, format: str) -> dict[str, int]: 
 
 
 def _remove_former(target: Path) -> None:
-    """Removes the reports and logs of the run that a truth file in the folder describes, so that the folder has only one run."""
+    """Removes reports and logs of the run of a truth file in the folder, so that the folder has only one run."""
     try:
         truth = Truth.read(target)
         former = truth.reports

@@ -1,4 +1,4 @@
-"""How much later than the transfer each member of an operation ends: as measured on machines with NVLink, and over hosts.
+"""How much later than the transfer each member of an operation ends: as measured with NVLink, and over hosts.
 
 Measured is the spread between the first and the last end of an instance. It depends on the operation; it is partly
 systematic: the same members are late in the same mode, and modes alternate. `LAWS` has for each operation what fits one
@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 OVER_HOSTS = 3.0
-"""The factor of an operation over hosts: all-to-alls of 128 ranks end up to 330 us apart, of two on one host up to 27."""
+"""The factor of an operation over hosts: all-to-alls of 128 ranks end up to 330 us apart, of two on one host up to
+27."""
 
 _BLOCK = 256
 _LEAST_GROWTH, _MOST_GROWTH = 0.5, 4.0
@@ -43,12 +44,12 @@ LAWS: dict[str, tuple[Law, ...]] = {
     "AllToAll": (Law(150_000, (Mode(0.5, 22_000, 1_200), Mode(0.5, 22_500, 2_000))),
         Law(150_000, (Mode(0.5, 8_000, 1_500), Mode(0.5, 12_500, 2_800)))),
 }  # fmt: skip
-"""For each operation the scatter on one machine of four A100 and on one of four H100; all-to-alls on two of two H100. The longest
-mode is of one length: all that was measured of it lies within 2 us."""
+"""For each operation the scatter on one machine of four A100 and on one of four H100; all-to-alls on two of two H100.
+The longest mode is of one length: all that was measured of it lies within 2 us."""
 
 _LIKE = {
-    "SendRecv": "AllToAll", "AlltoAll": "AllToAll", "Broadcast": "AllGather", "Gather": "AllGather", "Scatter": "AllGather",
-    "Reduce": "ReduceScatter",
+    "SendRecv": "AllToAll", "AlltoAll": "AllToAll", "Broadcast": "AllGather", "Gather": "AllGather",
+    "Scatter": "AllGather", "Reduce": "ReduceScatter",
 }  # fmt: skip
 """Operations of which no spread was measured, and the one whose law they follow."""
 
@@ -88,7 +89,7 @@ class Delays:
 def draw_delays(
     law: Law, members: int, instances: int, random: np.random.Generator
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Delays of instances in ns, float64, shape (instances, members), and whether each instance's grow with the transfer."""
+    """Delays of instances in ns, float64, shape (instances, members), and which grow with the transfer."""
     modes = law.modes
     chosen = random.choice(len(modes), size=instances, p=[m.share for m in modes])
     late = random.random((len(modes), members))

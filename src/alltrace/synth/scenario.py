@@ -1,4 +1,4 @@
-"""The inputs of a simulated run: layout, work, links, clocks, environment and faults, all of them plain frozen values."""
+"""The inputs of a simulated run: layout, work, links, clocks, environment and faults, all plain frozen values."""
 
 from __future__ import annotations
 
@@ -155,7 +155,8 @@ class Environment:
 
 
 IDEAL: dict[str, Any] = {
-    "payloads": True, "device_table": True, "own_streams": False, "own_kernels": False, "grouped_all_to_all": False, "scatter": 0.0,
+    "payloads": True, "device_table": True, "own_streams": False, "own_kernels": False, "grouped_all_to_all": False,
+    "scatter": 0.0,
 }  # fmt: skip
 """A world that is kinder than any recording: all is named, and members of a collective end together."""
 

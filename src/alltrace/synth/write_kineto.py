@@ -1,4 +1,4 @@
-"""A simulated rank as the PyTorch profiler writes it: JSON with times in microseconds, calls of process groups with arguments."""
+"""A simulated rank as the PyTorch profiler writes it: JSON with times in microseconds, calls with arguments."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ _BASE_STEP_NS = 10**15  # the profiler's base changes every few days
 _CONTEXT = 1
 _CALLS = {
     "ncclAllReduce": "allreduce", "ncclAllGather": "_allgather_base", "ncclReduceScatter": "_reduce_scatter_base",
-    "ncclBroadcast": "broadcast", "ncclReduce": "reduce", "ncclAlltoAll": "all_to_all", "ncclSend": "send", "ncclRecv": "recv",
+    "ncclBroadcast": "broadcast", "ncclReduce": "reduce", "ncclAlltoAll": "all_to_all", "ncclSend": "send",
+    "ncclRecv": "recv",
 }  # fmt: skip
 _DIRECTIONS = {1: "HtoD", 2: "DtoH", 8: "DtoD", 10: "PtoP"}
 _MEMORY = {0: "Pageable", 1: "Pinned", 2: "Device", 3: "Array", 4: "Managed"}
@@ -212,7 +213,7 @@ def _group(report: Report, comm_hash: int) -> tuple[int, Group]:
 
 
 def _numbers(report: Report) -> dict[tuple[int, str], int]:
-    """By start and name the number of each call among those of its communicator, including those that were not recorded."""
+    """By start and name the number of each call among those of its communicator, also those not recorded."""
     line = report.run.timelines[report.rank]
     rows = line.ranges.where(line.ranges["domain"] == 1)
     names, payloads = line.names.texts, line.payloads.texts

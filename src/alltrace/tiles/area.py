@@ -1,4 +1,4 @@
-"""What happened in an area, some tracks in a range of time: totals by name and kind, a flame graph, how long events last."""
+"""What happened in an area, some tracks in a range of time: totals by name and kind, a flame graph, durations."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ def _of_rank(
     gpus: Callable[[int], Sequence[int]],
     token: Token,
 ) -> _OfRank:
-    """What one rank has in an area from `span[0]` to `span[1]`, aligned ns; `ids` returns the names for the durations."""
+    """What one rank has in an area from `span[0]` to `span[1]`, aligned ns; `ids` names the durations."""
     start, end = span
     sums, durations = _Sums(), _Durations()
     folded = SUMMARY in keys

@@ -133,7 +133,7 @@ def _make(run: Run, place: Path, made_from: str, jobs: int | None, progress: Cal
 
 
 def _rank_signatures(run: Run, grid: Grid) -> dict[int, str]:
-    """What the file of each rank is made from: the rank, its clock, the grid, and which GPUs and samples its host's ranks have."""
+    """What the file of each rank is made from: the rank, its clock, the grid, and its host's GPUs and samples."""
     manifest = run.manifest
     of_host = {
         host: [[r.rank, [plain(d) for d in r.devices], r.rows.get("gpu_metrics")] for r in ranks]
@@ -187,14 +187,14 @@ def _metric_rows(run: Run, rank: Rank, grid: Grid) -> list[Any]:
 
 
 def _of_others(run: Run, rank: Rank) -> list[int]:
-    """The devices in a rank's report that other ranks of its host work on, as one report may sample all GPUs of its host."""
+    """The devices in a rank's report that other ranks of its host work on, as a report may sample all GPUs."""
     taken = {d.identity for r in run.manifest.ranks_of_host[rank.host] for d in r.devices}
     devices = rank.table("devices", ["device", "uuid", "bus_id"]).to_pylist()
     return [d["device"] for d in devices if (rank.host, d["uuid"] or d["bus_id"]) in taken]
 
 
 def _heat(run: Run, place: Path, grid: Grid, broken: set[int]) -> tuple[Shares, dict[str, list[float]]]:
-    """The heat map: for each metric an array of (ranks, bins), the share of each bin in 65,534ths; and the scales of metrics."""
+    """The heat map: for each metric (ranks, bins), shares of bins in 65,534ths; and the scales of metrics."""
     records = [r.rank for r in run.ranks]
     edges = grid.edges(0, grid.bins(grid.level), grid.level)
     # the last bin counts as far as the run goes

@@ -1,4 +1,4 @@
-"""All about one event: its columns, the call that launched it, the ranges around it, its part in a collective of all ranks."""
+"""All about one event: its columns, the call that launched it, the ranges around it, its part in a collective."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def event_details(reader: EventReader, rank: int, table: str, row: int) -> dict[
 
 
 def _call_of(stored: Rank, values: dict[str, Any]) -> tuple[int, dict[str, Any]] | None:
-    """The API call that launched a piece of device work, and its row: same process and correlation; of nested ones the outer."""
+    """The API call that launched a piece of device work, and its row: same process and correlation; the outer one."""
     if not values.get("correlation"):  # 0 belongs to work without a launch
         return None
     best: tuple[int, int, int] | None = None
@@ -92,7 +92,7 @@ def _call_of(stored: Rank, values: dict[str, Any]) -> tuple[int, dict[str, Any]]
 
 
 def _launched_by(stored: Rank, values: dict[str, Any], zero: int) -> list[dict[str, Any]]:
-    """The device work that a call launched: table, row, track, start and end of each; without an end it ends where it starts."""
+    """The device work that a call launched: table, row, track, start and end of each; without an end none."""
     work: list[dict[str, Any]] = []
     if not values.get("correlation"):
         return work
@@ -130,7 +130,7 @@ def _ranges_around(
 
 
 def _operation_of(stored: Rank, table: str, values: dict[str, Any]) -> int | None:
-    """The row of `collectives` that a kernel or range is part of: it starts with it on the device, or its call does on the host."""
+    """The row of `collectives` that a kernel or range is part of: both start together on device or host."""
     if table not in ("kernels", "ranges", "mpi"):
         return None
     start, device, stream = values.get("start"), values.get("device"), values.get("stream")

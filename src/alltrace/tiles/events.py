@@ -246,7 +246,7 @@ class EventReader:
 
 
 def lanes_of(starts: NDArray[Any], ends: NDArray[Any]) -> NDArray[Any]:
-    """The line of its track that each interval is drawn on, the first that is free, so that none covers another: int8 array."""
+    """The line of its track that each interval is drawn on, the first free one: int8 array."""
     # So nested intervals are below those that enclose them. `starts`: int64 array of n ascending starts.
     lanes = np.empty(len(starts), np.int8)
     core.assign_lanes(starts, ends, np.full(MOST_LANES, np.iinfo(np.int64).min, np.int64), lanes)

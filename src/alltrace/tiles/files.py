@@ -87,7 +87,7 @@ def heat_table(
 
 
 def heat_arrays(table: pa.Table) -> tuple[dict[str, NDArray[np.uint16]], dict[str, list[float]]]:
-    """What `heat_table` made: arrays of (ranks, bins) by metric, and the smallest and largest values, encoded as 0 and 65534."""
+    """What `heat_table` made: arrays of (ranks, bins) by metric, and the values encoded as 0 and 65534."""
     arrays = {}
     for name in table.column_names[1:]:
         column = table.column(name).combine_chunks()

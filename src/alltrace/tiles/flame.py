@@ -16,7 +16,8 @@ from alltrace.trace.names import name_id
 from alltrace.trace.nesting import nest
 
 KINDS = ("ranges", "operators", "stacks")
-"""What a flame graph may be of: all ranges that the program pushed, PyTorch's operators among them, Python functions."""
+"""What a flame graph may be of: all ranges that the program pushed, PyTorch's operators among them, Python
+functions."""
 
 MOST_NODES = 3000
 _OPERATOR = name_id("cpu_op")

@@ -33,7 +33,7 @@ class Grid:
         return (max(self.span_ns, 1) - 1 >> level) + 1
 
     def edges(self, first: int, count: int, level: int) -> NDArray[Any]:
-        """The edges of `count` bins of `level` from bin `first` on: int64 array of count + 1, aligned ns, within the run's end."""
+        """The edges of `count` bins of `level` from bin `first` on: int64 array of count + 1, ns, in the run."""
         last = (MOST_SPAN_NS >> level) + 1  # bins from here on begin after all time
         steps = np.minimum(np.arange(count + 1) + min(first, last), last).astype(np.uint64) << np.uint64(level)
         edges: NDArray[Any] = np.minimum(steps, MOST_SPAN_NS).astype(np.int64) + self.start_ns

@@ -86,7 +86,7 @@ class Matrices:
         return self.hosts if by == "host" else self.ranks
 
     def facts(self, measure: str, by: str) -> dict[str, Any]:
-        """A matrix in words: `labels`, `total`, `most`, and `pairs`, the 200 largest (`from`, `to`, `value`), the largest first."""
+        """A matrix in words: `labels`, `total`, `most`, and `pairs`, the 200 largest (`from`, `to`, `value`)."""
         matrix = self.of(measure, by)
         labels = self.labels(by)
         flat = matrix.ravel()

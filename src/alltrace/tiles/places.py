@@ -1,4 +1,4 @@
-"""Where findings can be seen: the ranks to look at, a range of time in a usual judged step, and the event that shows it most."""
+"""Where findings can be seen: the ranks to look at, a time in a usual judged step, and the clearest event."""
 
 from __future__ import annotations
 

@@ -32,7 +32,8 @@ from alltrace.trace.arrays import Int64
 from alltrace.trace.intervals import Merged, bin_coverage_ns, by_track, exclusive, merge
 
 SUMMARY_PARTS = ("compute", "communication", "exposed_communication", "copy", "exposed_copy", "devices")
-"""What is kept of a rank over time: ns in each bin, summed over its devices; `devices` is the number of its devices in each."""
+"""What is kept of a rank over time: ns in each bin, summed over its devices; `devices` is the number of its devices in
+each."""
 
 FEW_ROWS = 1024
 """A track with fewer rows has no levels: its rows are read when it is shown."""
@@ -52,7 +53,7 @@ class TrackTiles:
 
 
 def summary_of(rank: Rank, grid: Grid) -> dict[str, Int64]:
-    """What the devices of a rank did, per bin of the grid's finest level: for each of `SUMMARY_PARTS` an int64 array of ns."""
+    """What the devices of a rank did, per finest bin: for each of `SUMMARY_PARTS` an int64 array of ns."""
     from alltrace.recipes.analysis.device_intervals import device_activity
 
     edges = grid.edges(0, grid.bins(grid.level), grid.level)
@@ -65,7 +66,7 @@ def summary_of(rank: Rank, grid: Grid) -> dict[str, Int64]:
 
 
 def parts_of(compute: Merged, communication: Merged, copies: Merged) -> dict[str, Merged]:
-    """The parts of a summary, of one device: communication that no compute covers is exposed, copies that no kernel covers."""
+    """The parts of a summary, of one device: communication without compute is exposed."""
     _, exposed, exposed_copy = exclusive((compute, communication, copies))
     return {
         "compute": compute,

@@ -1,4 +1,4 @@
-"""Where names occur in a run: how often on which rank, marks for folded ranks, and the events themselves as far as they are few."""
+"""Where names occur in a run: how often on which rank, marks for folded ranks, and the events if few."""
 
 from __future__ import annotations
 

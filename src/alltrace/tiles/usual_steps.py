@@ -35,7 +35,7 @@ class UsualSteps:
         }
 
     def of_each(self, rank: int, times: Int64, *, device: bool) -> Int64:
-        """The step of a rank, on its device or its host, at each of these aligned times; -1 between steps and without any."""
+        """The step of a rank, on its device or its host, at each of these aligned times; -1 outside of steps."""
         if rank not in self._of_rank:
             return np.full(len(times), _NONE)
         own, side = self._of_rank[rank], "device_" if device else ""
@@ -58,7 +58,7 @@ class UsualSteps:
         return int(steps[at]), int(starts[at]), int(ends[at])
 
     def usual(self, steps: Int64, costs: Int64) -> Int64:
-        """The places of the events of one step, the one at which half of the cost in judged steps is reached, by cost of a step."""
+        """The places of the events of one step, the one at half of the cost in judged steps, by cost."""
         # `steps`: the step of each event. Without an event in a judged step all places.
         numbers, which = np.unique(steps, return_inverse=True)
         sums = np.bincount(which, weights=costs, minlength=len(numbers))

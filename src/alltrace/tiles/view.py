@@ -1,4 +1,4 @@
-"""What a view of a run shows: the heat map of all ranks, and the tiles of tracks, each at the level that its pixels ask for."""
+"""What a view of a run shows: the heat map of all ranks, and the tiles of tracks, each at its pixels' level."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class View:
         return [busy, IDLE, *others]
 
     def heat(self, metric: str, level: int, index: int) -> NDArray[np.uint16]:
-        """One tile of the heat map: uint16 array (ranks, bins), the share of each bin in 65,534ths, 65,535 for no data."""
+        """One tile of the heat map: uint16 array (ranks, bins), shares of bins in 65,534ths, 65,535 for no data."""
         # `metric`: one of `metrics`. `level`: the grid's level or a coarser one. `index`: number of the tile. Raises
         # `UsageError`: the metric or level does not exist.
         if metric not in self.metrics:
@@ -122,7 +122,7 @@ class View:
         return int(tracks[f"{SUMMARY}/devices"].values[0][:1].sum()) if tracks else 0
 
     def gpus(self, rank: int) -> list[int]:
-        """The devices of a rank that did anything, rows of its `devices`, -1 for one not known; none if it cannot be read."""
+        """The devices of a rank that did anything, rows of its `devices`, -1 for one not known; none if unreadable."""
         return sorted({parse_key(key)[1][1] for key in self._tracks(rank) if key.startswith("gpu/")})
 
     @cached_property
@@ -377,8 +377,8 @@ ITEM_COLUMNS: dict[str, Any] = {
     "table": np.uint8,
     "share": np.uint8,
 }
-"""The columns of `items`: start from the run's first event and length in ns, row of the rank's table, name, how many events it is,
-lane, class, table (place in `SOURCES`), and how much of it is covered in 255ths."""
+"""The columns of `items`: start from the run's first event and length in ns, row of the rank's table, name, how many
+events it is, lane, class, table (place in `SOURCES`), and how much of it is covered in 255ths."""
 
 NO_ITEMS: Mapping[str, NDArray[Any]] = {k: np.zeros(0, t) for k, t in ITEM_COLUMNS.items()}
 
@@ -386,7 +386,7 @@ _TABLE_NUMBERS = {name: n for n, name in enumerate(SOURCES)}
 
 
 def _narrow_merged(events: Events, level: int, zero: int) -> dict[str, NDArray[Any]]:
-    """Events as items; those shorter than a bin that start in the same bin of a lane are one, named by the longest of them."""
+    """Events as items; short ones that start in one bin of a lane are one, named by the longest of them."""
     length = events.end - events.start
     relative = events.start - zero
     order = np.lexsort((relative, events.lane))
@@ -427,7 +427,7 @@ def _narrow_merged(events: Events, level: int, zero: int) -> dict[str, NDArray[A
 
 
 def pack(tiles: Sequence[Tile], names: Mapping[int, str], facts: Mapping[str, Any], most_text: int = 200) -> bytes:
-    """Tiles as bytes: `ATB1`, the length of a JSON header (uint32, little-endian), the header, its arrays at multiples of 8."""
+    """Tiles as bytes: `ATB1`, the size of a JSON header (uint32, little-endian), it, arrays at multiples of 8."""
     # The header has `facts`, `names` (a list of texts, to which `name` of items refers, -1 for none) and `tiles`:
     # `track`, `index`, `kind`, `classes` and `arrays`, for each array its name, type, offset after the header and
     # length in numbers. A tile of `items` without arrays has no items.

@@ -17,7 +17,7 @@ _CLOCK_FACTS = ("errors_ns", "components", "shared")
 
 
 def waited_and_caused(run: Run) -> dict[int, tuple[int, int]]:
-    """For each rank its ns of waiting in matched operations, and those that others waited for it; empty without an alignment."""
+    """For each rank its ns of waiting in matched operations, and those others waited for it; empty if unaligned."""
     # Raises `InputError`: the alignment is damaged.
     members = matched(run)
     if members is None:
@@ -51,7 +51,7 @@ class Instance(NamedTuple):
 def worst_instance(
     run: Run, members: Mapping[str, Any] | None, ranks: Sequence[int], steps: UsualSteps, *, transfer: bool = False
 ) -> Instance | None:
-    """The instance of a usual step at which others waited longest for one of `ranks`, or with `transfer` their longest transfer."""
+    """The instance of a usual step when others waited longest for `ranks`, or their longest `transfer`."""
     # `members`: the result of `matched` for it. `transfer`: whether the time from the last arrival to the end decides,
     # and not the waiting. Returns the instance; None if no operation is matched, or with `ranks` no rank waited for
     # them.
@@ -92,7 +92,7 @@ class Certainty:
         self._facts = [{int(r): n for r, n in overlay.facts.get(name, {}).items()} for name in _CLOCK_FACTS]
 
     def least_ns(self, one: int, other: int) -> int | None:
-        """From how long on a wait of one rank for another is a fact: what their clocks may be off; None if it is not known."""
+        """From when on a wait of one rank for another is a fact: their clocks' error; None if it is not known."""
         return clock_error_ns(one, other, *self._facts)
 
     def is_fact(self, wait_ns: int, one: int, other: int) -> bool:
@@ -102,7 +102,7 @@ class Certainty:
 
 
 def matched(run: Run) -> dict[str, Any] | None:
-    """Members of matched instances, arrays of n, `instance`, `rank`, `row`, `start`, `end` (aligned), `last_rank`, `wait_ns`."""
+    """Instances' members, arrays of n, `instance`, `rank`, `row`, `start`, `end` (aligned), `last_rank`, `wait_ns`."""
     # A wait that the clocks' error could explain is 0; it is from `wait_start` on. `last_rank` is the rank that the
     # member waits for.
     if run.overlay is None:

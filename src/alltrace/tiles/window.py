@@ -1,4 +1,4 @@
-"""What happened in a range of time: the breakdown of each device, the kernels, the operations, and events as rows of a table."""
+"""What happened in a range of time: breakdowns of devices, kernels, operations, and events in a table."""
 
 from __future__ import annotations
 

@@ -21,7 +21,8 @@ _SCALES: dict[str, tuple[tuple[float, str], ...]] = {
 _LONGEST = 60
 _MOST_DECIMALS = 6
 _LEAST_SHOWN, _MOST_SHOWN = 0.01, 1e6
-"""In a column, a smaller unit is taken if the smallest number were below the one and the largest stays below the other."""
+"""In a column, a smaller unit is taken if the smallest number were below the one and the largest stays below the
+other."""
 _TAILS = (1 / 3, 1 / 2, 2 / 3, 1 / 6, 5 / 6, 0.0)
 """The shares of a name that come from its end, in the order in which they are tried."""
 
@@ -40,7 +41,7 @@ def scale(unit: str | None, values: Iterable[float]) -> tuple[float, str]:
 
 
 def column_scale(unit: str | None, values: Iterable[float]) -> tuple[float, str, int]:
-    """How the numbers of a column are written alike: by what they are divided, the unit they are in then, and the decimals."""
+    """How the numbers of a column are written alike: their divisor, their unit then, and the decimals."""
     # The largest number has four digits that count, and the smallest one if three decimals or a smaller unit allow it.
     sizes = [abs(v) for v in values if v and math.isfinite(v)]
     most, least = max(sizes, default=0.0), min(sizes, default=0.0)

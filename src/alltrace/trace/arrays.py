@@ -106,7 +106,7 @@ def whole_numbers(values: Any) -> Any:
 
 
 def nearest(values: Any, wanted: Any) -> Int64:
-    """The place of the value nearest to each wanted number; `values` is an ascending array, and of two the later counts."""
+    """The place of the value nearest to each wanted number; `values` is an ascending array, of two the later counts."""
     at = np.searchsorted(values, wanted)
     before, after = np.maximum(at - 1, 0), np.minimum(at, len(values) - 1)
     places: Int64 = np.where(np.abs(values[before] - wanted) < np.abs(values[after] - wanted), before, after)

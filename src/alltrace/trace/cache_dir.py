@@ -93,7 +93,7 @@ def _user_name(number: int) -> str:
 
 
 def _is_private(group_id: int) -> bool:
-    """Whether a group has only this user: many distributions create one per user, and the group can write the user's files."""
+    """Whether a group has only this user: many distributions create one per user, for its files."""
     try:
         user, group = pwd.getpwuid(os.geteuid()), grp.getgrgid(group_id)
     except KeyError:

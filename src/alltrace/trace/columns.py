@@ -55,7 +55,7 @@ MOST_ALWAYS = 3
 
 
 def by_importance(columns: Columns, names: Sequence[str]) -> Columns:
-    """The columns with their importance: of the names that they have the first three are always shown, then the others in order."""
+    """The columns with their importance: their first three names are always shown, then others."""
     own = {column.name for column in columns}
     order = {name: max(place - MOST_ALWAYS + 2, 1) for place, name in enumerate([n for n in names if n in own])}
     return tuple(column._replace(importance=order.get(column.name, 0)) for column in columns)

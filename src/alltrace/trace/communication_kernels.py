@@ -13,7 +13,8 @@ from typing import NamedTuple
 COLLECTIVE = "collective"
 P2P = "p2p"
 EXCHANGE = "exchange"
-"""Kernels that send tokens to peers and wait for theirs, or for a signal: how long they run is no time on the network."""
+"""Kernels that send tokens to peers and wait for theirs, or for a signal: how long they run is no time on the
+network."""
 
 _START = r"(?:^|[\s:])"
 """The start of an identifier: of the text, or after a return type or a namespace."""

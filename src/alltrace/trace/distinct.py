@@ -62,7 +62,7 @@ def distinct_rows(*columns: Int64) -> tuple[Int64, Int64]:
 
 
 def _mixed(columns: Sequence[Int64]) -> Int64 | None:
-    """The place of each row among the distinct rows, by one number for each row; None if different rows have the same number."""
+    """The place of each row among the distinct rows, by a number for each; None if numbers collide."""
     import pyarrow as pa
 
     mixed = np.zeros(len(columns[0]), np.uint64)
@@ -90,7 +90,7 @@ def occurrences(*columns: Int64) -> Int64:
 
 
 def rows_by(values: NDArray[np.integer[Any]]) -> dict[int, NDArray[np.intp]]:
-    """The rows of each value, ascending: the result of `np.flatnonzero(values == value)`, by one sort for all values."""
+    """The rows of each value, ascending: the result of `np.flatnonzero(values == value)`, by one sort."""
     # `values`: integer array of n. Returns the rows of each distinct value, values ascending.
     if not len(values):
         return {}

@@ -50,7 +50,7 @@ def group(columns: Sequence[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
 def _dense(codes: NDArray[np.int64], size: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """`group` for codes within a small range: a table look-up instead of a sort, or neither if rows of a group are adjacent."""
+    """`group` for codes within a small range: a look-up, not a sort, or neither if groups are adjacent."""
     if len(codes):
         at = np.concatenate(([0], np.flatnonzero(codes[1:] != codes[:-1]) + 1))
         if len(at) <= size and (np.diff(codes[at]) > 0).all():

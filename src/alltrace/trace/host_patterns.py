@@ -51,11 +51,13 @@ WAITING_FRAMES = (
 
 NAMED_DATA = (
     Pattern(
-        r"(?:^|[^a-z])(?:data|data[-_]?load(?:er|ing)?|(?:next|load|get)[-_]?batch|batch[-_]?(?:load|generator)|fetch)(?:[^a-z]|$)",
+        r"(?:^|[^a-z])(?:data|data[-_]?load(?:er|ing)?|(?:next|load|get)[-_]?batch|batch[-_]?(?:load|generator)|"
+        r"fetch)(?:[^a-z]|$)",
         "names of ranges that users write; `batch-generator` of Megatron-LM's timers",
     ),
 )
-"""Ranges that a user named after data. They often hold the copy to the device too: blocking calls are a separate kind."""
+"""Ranges that a user named after data. They often hold the copy to the device too: blocking calls are a separate
+kind."""
 
 LOADING = (
     Pattern(
@@ -75,8 +77,8 @@ OS_WAITS = (
         "POSIX and Linux: waiting for a pipe or a socket, such as that of a loader's worker",
     ),
 )
-"""Calls of the operating-system runtime that wait for another thread or process; a launching thread that calls nothing of CUDA
-meanwhile waits for its work. Condition variables are left out: Python's interpreter lock is made of them."""
+"""Calls of the operating-system runtime that wait for another thread or process; a launching thread that calls nothing
+of CUDA meanwhile waits for its work. Condition variables are left out: Python's interpreter lock is made of them."""
 
 OS_SLEEPS = (
     Pattern(r"^(?:u|nano|clock_nano)?sleep$", "POSIX"),
@@ -108,8 +110,8 @@ COMPILED_REGIONS = (
     Pattern(r"^Torch-Compiled Region", "PyTorch, torch/_dynamo/eval_frame.py"),
     Pattern(r"^(?:## Call )?CompiledFxGraph\b", "PyTorch, torch/_inductor"),
 )
-"""Ranges around code that was compiled. One that loads its own code is run for the first time, and the host's silence in it is
-compilation: inductor compiles its kernels at their first call."""
+"""Ranges around code that was compiled. One that loads its own code is run for the first time, and the host's silence
+in it is compilation: inductor compiles its kernels at their first call."""
 
 COMPILING_CALLS = (Pattern(r"^(?:nvrtc|hiprtc)(?:Compile|Create)Program", "NVRTC and HIPRTC"),)
 """Calls that compile source text."""
@@ -139,7 +141,8 @@ MODULE_OVERHEADS = (Pattern(r"lazy function loading|runtime triggered module loa
 SYNCS = (Pattern(r"^(?:cu(?:da)?|hip)(?:Device|Stream|Event|Ctx|Thread)Synchronize", "CUDA and HIP"),)
 ALLOCATIONS = (
     Pattern(
-        r"^(?:cu(?:da)?|hip)(?:Malloc|Free|HostAlloc|HostMalloc|HostFree|Mem(?:Alloc|Free|HostAlloc|Create|Release|Map|Unmap))(?!.*async)",
+        r"^(?:cu(?:da)?|hip)(?:Malloc|Free|HostAlloc|HostMalloc|HostFree|Mem(?:Alloc|Free|HostAlloc|Create|Release|"
+        r"Map|Unmap))(?!.*async)",
         "CUDA and HIP",
     ),
 )

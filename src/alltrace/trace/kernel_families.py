@@ -32,15 +32,19 @@ FAMILIES: tuple[tuple[str, str], ...] = (
         OTHER,
         (
             r"^(?:void"
-            r" )?(?:thrust|cub|fbgemm_gpu|dali)::|nchwToNhwc|nhwcToNchw|splitKreduce|multi_tensor_apply|[oO]ffsets?Kernel"
+            r" )?(?:thrust|cub|fbgemm_gpu|dali)::|nchwToNhwc|nhwcToNchw|splitKreduce|multi_tensor_apply|"
+            r"[oO]ffsets?Kernel"
         ),
     ),
     (FUSED, r"^triton_(?:poi|per|red|for)_"),
     (
         ATTENTION,
-        r"fmha|flash_(?:fwd|bwd)|flash_attn|FlashAttn|flash::|\bmha_|sdpa|paged_attention|attention_kernel|AttentionKernel|"
-        r"(?:^|[^a-zA-Z])attn_(?:fwd|bwd)|unified_attention|_attention_(?:2d|3d)|[a-z]_attention_(?:fwd|bwd|forward|backward)|"
-        r"^bwd_(?:kernel_(?:dk_dv|dq|fuse)|preprocess)|_fwd_(?:grouped_)?kernel_stage[12]|\bmla_|aiter(?:::|\d+)(?:mla|pa)_|FmhaFwd|FmhaBwd",
+        r"fmha|flash_(?:fwd|bwd)|flash_attn|FlashAttn|flash::|\bmha_|sdpa|paged_attention|attention_kernel|"
+        r"AttentionKernel|"
+        r"(?:^|[^a-zA-Z])attn_(?:fwd|bwd)|unified_attention|_attention_(?:2d|3d)|[a-z]_attention_(?:fwd|bwd|"
+        r"forward|backward)|"
+        r"^bwd_(?:kernel_(?:dk_dv|dq|fuse)|preprocess)|_fwd_(?:grouped_)?kernel_stage[12]|\bmla_|aiter(?:::|"
+        r"\d+)(?:mla|pa)_|FmhaFwd|FmhaBwd",
     ),
     # of a loss; PyTorch's name has a word for it, or a boolean after three types and a size
     (LOG_SOFTMAX, r"LogSoftMax|log_softmax|softmax_warp_\w+<(?:[^,<>]+, ){4}(?:\(bool\)1|true)"),
@@ -53,8 +57,10 @@ FAMILIES: tuple[tuple[str, str], ...] = (
         REDUCTION,
         r"at::native::(?:(?:\(anonymous namespace\)|\S*)::)?"
         r"(?:reduce_kernel|\w*(?:layer|batch|group|rms)_?norm\w*|GammaBeta\w*|RowwiseMoments\w*)|"
-        r"MIOpenBatchNorm|cudnn::bn_|(?:aiter|vllm|flashinfer)::(?:\w+::)*\w*(?:rms|layer)_?norm|(?i:(?:rms|layer)norm2d)|^_?(?:rms|layer)_?norm|"
-        r"(?:max|avg|average|adaptive)_?pool|^_topk_forward|topk_softmax|moe_sum|_moe_reduce|^reduce_segments|^_finalize_matmul",
+        r"MIOpenBatchNorm|cudnn::bn_|(?:aiter|vllm|flashinfer)::(?:\w+::)*\w*(?:rms|layer)_?norm|(?i:(?:rms|"
+        r"layer)norm2d)|^_?(?:rms|layer)_?norm|"
+        r"(?:max|avg|average|adaptive)_?pool|^_topk_forward|topk_softmax|moe_sum|_moe_reduce|^reduce_segments|"
+        r"^_finalize_matmul",
     ),
     (
         CONVOLUTION,
@@ -67,7 +73,8 @@ FAMILIES: tuple[tuple[str, str], ...] = (
     ),
     (
         ELEMENTWISE,
-        r"^SubTensorOp|^batched_transpose_|^transpose_(?:CNHW2NCHW|NCHW2CNHW|NHWC2NCHW|NCHW2NHWC)|^Op[12345]dTensor|^OpTensor|"
+        r"^SubTensorOp|^batched_transpose_|^transpose_(?:CNHW2NCHW|NCHW2CNHW|NHWC2NCHW|NCHW2NHWC)|"
+        r"^Op[12345]dTensor|^OpTensor|"
         r"rotary_embedding_kernel|reshape_and_cache|act_and_mul|miopenCastTensor",
     ),
 )

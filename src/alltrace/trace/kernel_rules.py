@@ -27,7 +27,8 @@ UNCLASSIFIED = "unclassified"
 MEETING = "meeting"
 """No rule names the kernel, and ranks of a host wait for one another in it."""
 HOST = "host"
-"""A piece of what a host's main thread computes, where nothing ran on a device (`alltrace.run.host_work`); it is compute."""
+"""A piece of what a host's main thread computes, where nothing ran on a device (`alltrace.run.host_work`); it is
+compute."""
 COMMUNICATION = frozenset({COLLECTIVE, P2P, EXCHANGE})
 NOT_COMPUTE = COMMUNICATION | {MEETING}
 """Kernels in which a rank exchanges data with other ranks or waits for them."""
@@ -43,8 +44,8 @@ _COMPUTE_WORDS = """
     nll_loss loss topk top_k sampling argmax fft thrust:: cub:: curand philox spmm spmv cusparse cusolver magma
     transformer_engine apex quantize dequantize fp8 moe expert marlin awq gptq mamba selective_scan dali memset memcpy
     normal_ uniform distribution_ random nan_ isfinite amp_ unrolled pointwise stencil jacobi saxpy daxpy axpy
-    dot_kernel nvfuser kernel_cuda __nv_static rocblas hipblaslt miopen tensile aiter ck_tile ck:: rocfft rocsparse rocprim hipcub
-    gridwise im2d2?col col2im bwd_kernel routing bitmatrix triton_kernels moe::
+    dot_kernel nvfuser kernel_cuda __nv_static rocblas hipblaslt miopen tensile aiter ck_tile ck:: rocfft rocsparse
+    rocprim hipcub gridwise im2d2?col col2im bwd_kernel routing bitmatrix triton_kernels moe::
 """
 
 
@@ -72,7 +73,7 @@ class KernelRules:
         return blake2b(text.encode(), digest_size=8).hexdigest()
 
     def kind(self, name: str | None) -> str | None:
-        """The class of a kernel called `name`: that of the first rule that matches, else `unclassified`; None without one."""
+        """The class of a kernel called `name`: that of the first matching rule, else `unclassified`; None without."""
         # Only the first `LONGEST_NAME` characters of a name are read.
         if not name:
             return None
@@ -88,7 +89,7 @@ class KernelRules:
         return result
 
     def kinds(self, ids: Sequence[int | None], texts: Callable[[], Mapping[int | None, str]]) -> list[str | None]:
-        """The class of each of some names by their ids, which are the same in every report; `texts` gives names that are new."""
+        """The class of each of some names by their ids, the same in every report; `texts` has new names."""
         known = self._of_ids
         if any(i not in known for i in ids):
             if len(known) >= _MOST_KNOWN:

@@ -1,4 +1,4 @@
-"""One spelling of a kernel's name, independent of the demangler: Nsight Systems and PyTorch spell the same kernel differently.
+"""One spelling of a kernel's name, independent of the demangler: profilers spell the same kernel differently.
 
 Nsight Systems writes `f<(int)4, ns::<unnamed>::g(T1 &)::[lambda(float) (instance 1)]>(int, T2)`, demanglers of the
 Itanium ABI `f<4, ns::(anonymous namespace)::g(float const&)::{lambda(float)#1}>(int, float)`.

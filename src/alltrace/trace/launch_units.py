@@ -29,13 +29,15 @@ _PATTERNS = (
     (re.compile(r"device__attribute_.*(?:_khz|clock_rate)"), "kHz"),
 )
 _NO_UNIT = re.compile(
-    r"(?:device|launch|nvlink|numa|c2clink|profiler__perfworks)_.*|.*_per_opcode.*|.*_per_inst_executed|memory_(?:access_)?(?:size_)?type"
+    r"(?:device|launch|nvlink|numa|c2clink|profiler__perfworks)_.*|.*_per_opcode.*|.*_per_inst_executed|"
+    r"memory_(?:access_)?(?:size_)?type"
     r"|smsp__pcsamp_(?:interval|sample_count)|smsp__(?:sass_)?branch.*|smsp__issue_active"
     r"|.*wavefronts.*|.*bank_conflicts.*|.*tag_requests_global"
 )
 _QUANTITY = re.compile(r"(?:^|_)(bytes|sectors|cycles|warps?|requests?|insts?|passes|time_duration)(?:_|$)")
-_WORDS = {"bytes": "byte", "sectors": "sector", "cycles": "cycle", "warps": "warp", "warp": "warp", "requests": "request",
-          "request": "request", "inst": "inst", "insts": "inst", "passes": "pass", "time_duration": "ns"}  # fmt: skip
+_WORDS = {"bytes": "byte", "sectors": "sector", "cycles": "cycle", "warps": "warp", "warp": "warp",
+          "requests": "request", "request": "request", "inst": "inst", "insts": "inst", "passes": "pass",
+          "time_duration": "ns"}  # fmt: skip
 
 
 @cache

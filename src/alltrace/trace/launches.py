@@ -95,7 +95,7 @@ def plain_name(name: str) -> str:
 
 
 def short_name(name: str) -> str:
-    """A demangled name without return type, namespaces, template arguments and parameters: `void a::gemm<float>(int)` is `gemm`."""
+    """A name without return type, namespaces, template arguments, parameters: `void a::gemm<float>(int)` is `gemm`."""
     depth = 0
     letters: list[str] = []
     for letter in name.replace("(anonymous namespace)::", "").replace("operator()", "operator"):

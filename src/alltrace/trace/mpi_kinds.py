@@ -1,4 +1,4 @@
-"""What an MPI call does, also where a report has only its name: Nsight Systems files calls without their arguments as `other`."""
+"""What an MPI call does, also by its name alone: Nsight Systems files calls without their arguments as `other`."""
 
 from __future__ import annotations
 

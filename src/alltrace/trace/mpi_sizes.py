@@ -86,7 +86,7 @@ def message_bytes(
 def buffer_bytes(
     name: NDArray[np.int64], message: NDArray[np.int64], sent: NDArray[np.int64], received: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """What a rank passes to a collective to be sent and what it gets from it, as tools that trace MPI's arguments count it."""
+    """What a rank passes to a collective to be sent and what it gets from it, as MPI tracing tools count it."""
     # `name`: as for `message_bytes`. `message`: its result. `sent`: as for `message_bytes`. `received`: likewise.
     # Returns bytes sent and bytes received, n values each, 0 where there are none or the size is not known.
     plain = [_PLAIN.get(n, "") for n in name.tolist()]

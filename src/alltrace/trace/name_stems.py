@@ -17,7 +17,8 @@ class Cut(NamedTuple):
 
 
 RECORDED = Cut(r"(?s)(?:, (?:seq|op_id) = -?\d+|, (?:sizes|input_op_ids) = \[.*\])+$", "")
-"""What `torch.autograd.profiler.emit_nvtx` writes after the name of every range (torch/csrc/profiler/util.cpp, `getNvtxStr`)."""
+"""What `torch.autograd.profiler.emit_nvtx` writes after the name of every range (torch/csrc/profiler/util.cpp,
+`getNvtxStr`)."""
 
 COUNTED = Cut(
     r"(?i)(?:((?:(?:^|[^a-z])iter|iteration|epoch)s?)[ _#:=\[-]{0,2}"

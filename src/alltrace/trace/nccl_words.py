@@ -42,7 +42,7 @@ _TYPES = {_NOT_LETTERS.sub("", word): name for name, words in _SAME_TYPE.items()
 
 
 def standard_datatype(text: str) -> str | None:
-    """The name in `DATATYPES` of a type as kernels, payloads and frameworks write it (`f32`, `ncclFloat`, `Half`); or None."""
+    """The name in `DATATYPES` of a type as kernels and frameworks write it (`f32`, `ncclFloat`, `Half`); or None."""
     plain = _NOT_LETTERS.sub("", text.lower())
     return _TYPES.get(plain.removeprefix("nccl")) or _TYPES.get(plain.removeprefix("torch"))
 

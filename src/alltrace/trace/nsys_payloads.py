@@ -26,7 +26,8 @@ def payload_switches(nsys: Path) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=64)
-def _switches(nsys: str, changed_ns: int) -> tuple[str, ...]:  # noqa: ARG001  another program at that path is asked again
+# another program at that path is asked again
+def _switches(nsys: str, changed_ns: int) -> tuple[str, ...]:  # noqa: ARG001
     try:
         done = subprocess.run(
             [nsys, "export", "--help"],

@@ -69,7 +69,7 @@ def scratch_folder(prefix: str, place: Path | None = None) -> tempfile.Temporary
 
 
 def use_scratch(folder: str) -> None:
-    """Have this process, and those that it starts, make their temporary files in a folder, which goes when they are gone."""
+    """Have this process, and those that it starts, make their temporary files in a folder that goes with them."""
     os.environ["TMPDIR"] = tempfile.tempdir = folder
 
 

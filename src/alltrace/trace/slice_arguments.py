@@ -1,4 +1,4 @@
-"""The arguments of slices in traces for viewers, named as in traces of PyTorch's profiler: what is written is read back by it."""
+"""The arguments of slices in traces for viewers, named as in traces of PyTorch's profiler, to be read back."""
 
 from __future__ import annotations
 

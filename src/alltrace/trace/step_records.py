@@ -82,7 +82,7 @@ def name_phases(page: bytearray, names: Sequence[str], waits: frozenset[str]) ->
 
 
 def read_ranks(path: Path, most_steps: int = RING_RECORDS) -> list[RankSteps]:
-    """What a file says of each of its ranks, with at most `most_steps` of the last steps; regions that are damaged are left out."""
+    """What a file says of each of its ranks, with at most `most_steps` of the last steps; no damaged regions."""
     # Raises `OSError`: the file cannot be read.
     ranks = []
     with path.open("rb") as file:

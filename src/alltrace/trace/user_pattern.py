@@ -1,4 +1,4 @@
-"""A regular expression of a user, carried out by RE2 (of Arrow): its time is linear in the text, so that none blocks a server.
+"""A user's regular expression, run by RE2 (of Arrow): its time is linear in the text, so that none blocks a server.
 
 RE2 knows no lookaround and no references to groups.
 """

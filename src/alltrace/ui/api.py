@@ -103,7 +103,8 @@ async def _in_thread(request: Request, work: Callable[[Token], Any]) -> Response
     return outcome_or_error
 
 
-def _run(session: Session, values: RequestValues, token: Token) -> Response:  # noqa: ARG001  all handlers have the same signature
+# all handlers have the same signature
+def _run(session: Session, values: RequestValues, token: Token) -> Response:  # noqa: ARG001
     session.check_there()
     session.reopen()
     return Response(facts.facts_as_json(session), media_type="application/json")

@@ -71,7 +71,7 @@ def run_facts(session: Session, shown: Shown) -> dict[str, Any]:
 
 
 def facts_as_json(session: Session) -> bytes:
-    """`run_facts` and the `state` as the page gets them; facts of thousands of ranks take a while to write, so they are kept."""
+    """`run_facts` and the `state` as the page gets them; kept, as thousands of ranks take a while to write."""
     shown, state = session.shown, _json(session.state)
     facts: bytes = session.kept(f"run {shown.number}", lambda: _json(run_facts(session, shown)))
     return b'{"state":' + state + b"," + facts[1:]
@@ -157,7 +157,7 @@ def _job_time(session: Session, advance: Callable[[int], None]) -> dict[str, Any
 
 
 def by_rank(session: Session) -> dict[str, Any]:
-    """What ranks can be sorted by: for each rank what it waited and caused, ns, and the mean share of each metric, %."""
+    """What ranks can be sorted by: for each rank what it waited and caused, ns, the mean share of each metric, %."""
     import numpy as np
 
     from alltrace.tiles.files import NO_DATA

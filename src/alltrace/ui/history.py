@@ -12,7 +12,7 @@ from alltrace.ui.json_values import plain, plain_answer
 
 # Raises `InputError`: it cannot be read, is not a history, or another process has it open.
 class HistoryFile:
-    """A file that `alltrace history` keeps; it is opened for each question, so that others can bring it up to date meanwhile."""
+    """A file that `alltrace history` keeps; it is opened for each question, so that others can update it."""
 
     def __init__(self, path: Path) -> None:
         from alltrace.history.store import open_history

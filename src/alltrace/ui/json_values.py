@@ -31,7 +31,7 @@ def plain(value: Any) -> Any:
 
 
 def plain_answer(answer: Answer) -> dict[str, Any]:
-    """An answer: `columns` (`name`, `unit`, `doc`), `rows` (a list of values each), `total_rows`, `notes`, `extra`, `verdict`."""
+    """An answer: `columns` (`name`, `unit`, `doc`), `rows` (lists), `total_rows`, `notes`, `extra`, `verdict`."""
     table = answer.table.slice(0, MOST_ROWS)
     columns = [c.to_pylist() for c in table.columns]
     return {

@@ -55,7 +55,7 @@ def answer(
 
 
 def stage_answer(session: Session, question: Question, progress: Callable[[int], None]) -> Answer:
-    """The answer to a question as from `answer`, stored with the run and its findings for the next start of the page."""
+    """The answer to a question as from `answer`, stored with run and findings for the next start of the page."""
     from alltrace.recipes.execution.ask import checked
     from alltrace.recipes.execution.kept_findings import keep_findings, kept_findings
 
@@ -124,7 +124,7 @@ def _asked(
 
 
 def _told(done: Path, seen: int, progress: Callable[[int], None] | None) -> int:
-    """Report the progress of another process: its file grows by a byte per rank, since a queue would need one more process."""
+    """Report the progress of another process: its file grows by a byte per rank, as a queue needs a process."""
     now = done.stat().st_size if done.exists() else 0
     if progress is not None and now > seen:
         progress(now - seen)

@@ -78,9 +78,9 @@ REFUSED_PAGE = f"""<!doctype html>
   <body>
     <main>
       <h1>The token is missing or wrong</h1>
-      <p>This page shows a run to whoever has the token of this server. Open the whole address that <code>alltrace ui</code> printed
-      where it was started, which ends in <code>/?token=...</code>. Each start of the server has another token, so an address of an
-      earlier one is refused.</p>
+      <p>This page shows a run to whoever has the token of this server. Open the whole address that <code>alltrace
+      ui</code> printed where it was started, which ends in <code>/?token=...</code>. Each start of the server has
+      another token, so an address of an earlier one is refused.</p>
       <form method="get" action="/">
         <label for="token">Or enter the part after <code>token=</code>:</label>
         <p><input id="token" name="token" type="password" autocomplete="off" required></p>
@@ -102,7 +102,8 @@ POLICY = (
     f"default-src 'none'; script-src 'self'; style-src 'self' {_LIBRARY_STYLES}; img-src 'self' data: blob:;"
     " connect-src 'self'; font-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-"""The content security policy: nothing but the server's own files, no script or style inside a page, no evaluated text."""
+"""The content security policy: nothing but the server's own files, no script or style inside a page, no evaluated
+text."""
 
 HEADERS = {
     "content-security-policy": POLICY,
@@ -125,7 +126,7 @@ def new_token() -> str:
 
 
 def static_folder(token: str) -> str:
-    """The folder of the page's own files: browsers request scripts and styles without headers, so its name is a secret too."""
+    """The folder of the page's own files: scripts load without headers, so its name is secret."""
     return f"/static/{hmac.new(token.encode(), b'static', hashlib.sha256).hexdigest()[:32]}/"
 
 
@@ -157,7 +158,7 @@ class Tickets:
 # server listens on. `page`: whether the server has a page: an address that opens it, its files, and tickets (`POST
 # /ticket`).
 class Guard:
-    """Lets through only requests with the token and a Host of the server; puts the protecting headers on every answer."""
+    """Lets through only requests with the token and a Host of the server; puts protecting headers on every answer."""
 
     def __init__(self, app: ASGIApp, *, token: str, host: str, port: int, page: bool = True) -> None:
         self._app = app

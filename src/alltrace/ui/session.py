@@ -199,7 +199,7 @@ class Session:
         return view
 
     def check_ready(self) -> None:
-        """Raises NotReadyError while clocks or levels of detail are still made, and AlltraceError where they could not be."""
+        """Raises NotReadyError while clocks or levels of detail are still made, and AlltraceError if that failed."""
         if not self._whole:
             raise self._not_ready()
 

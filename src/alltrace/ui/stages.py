@@ -42,7 +42,7 @@ class Stages:
 
     @contextmanager
     def doing(self, name: str) -> Iterator[Callable[[int], None]]:
-        """Run a stage: yields a function to call with the number of ranks done; an exception inside becomes the stage's error."""
+        """Run a stage: yields a function to call with the number of ranks done; an exception is its error."""
         stage = _Stage("doing")
         with self._lock:
             if name in self._stages:

@@ -120,7 +120,7 @@ def _slow(ranks: dict[int, RankSteps]) -> tuple[Finding, ...]:
 
 
 def _stopped(ranks: dict[int, RankSteps], silent_s: dict[int, float], step_s: float) -> tuple[int, ...]:
-    """The ranks that stopped: half of the ranks wait for longer than two steps, and these write nothing or do not wait."""
+    """The ranks that stopped: half of the ranks wait for longer than two steps, these write nothing or do not wait."""
     least_ns = 2e9 * step_s
     waiting = {
         n for n, rank in ranks.items() if rank.phase in rank.waits and rank.written_ns - rank.since_ns > least_ns

@@ -108,7 +108,7 @@ STARTS_A_NEIGHBOUR = """
 import subprocess, sys
 process = subprocess.Popen([sys.argv[1], "-m", "benchmarks.ladder.neighbour", "--device", "cpu"], stdout=subprocess.PIPE, text=True)
 print(process.pid, process.stdout.readline(), end="")
-"""
+"""  # noqa: E501
 
 
 def test_the_second_process_ends_with_the_one_that_started_it(torch_python, environment):

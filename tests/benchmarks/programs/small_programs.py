@@ -19,9 +19,9 @@ def even_program(family="ddp", **changes):
     """A program whose ranks do the same, with messages of next to no time and hosts that run ahead."""
     drawn = draw_program(random.Random(5), 5, [], family, GRIDS[family])
     usual = {
-        "steps": STEPS, "warmup": WARMUP, "layers": LAYERS, "micro": 1, "layer_ns": LAYER_NS, "noise": 0.0, "scatter": 0.0,
-        "parameter_bytes": 4_096, "activation_bytes": 4_096, "input_bytes": 4_096, "checkpoint": None, "style": "hopper",
-        "loss_item_every": 0, "norm_item": False, "loader_ns": 100_000, "overlap": True,
+        "steps": STEPS, "warmup": WARMUP, "layers": LAYERS, "micro": 1, "layer_ns": LAYER_NS, "noise": 0.0,
+        "scatter": 0.0, "parameter_bytes": 4_096, "activation_bytes": 4_096, "input_bytes": 4_096, "checkpoint": None,
+        "style": "hopper", "loss_item_every": 0, "norm_item": False, "loader_ns": 100_000, "overlap": True,
     }  # fmt: skip
     return replace(drawn, **(usual | changes), view=replace(drawn.view, late=()))
 

@@ -1,4 +1,5 @@
-"""Programs whose cause changes in time, and healthy ones whose steps differ by data: what is drawn, and what it does."""
+"""Programs whose cause changes in time, and healthy ones whose steps differ by data: what is drawn, and what it
+does."""
 
 from __future__ import annotations
 

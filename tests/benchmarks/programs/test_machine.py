@@ -82,7 +82,8 @@ def test_a_call_that_drains_the_device_begins_its_own_time_then():
 
 
 @pytest.mark.parametrize(("blocks", "memory", "name"), [
-    (True, "pinned", "cudaMemcpy_v3020"), (True, "pageable", "cudaMemcpyAsync_v3020"), (False, "pinned", "cudaMemcpyAsync_v3020"),
+    (True, "pinned", "cudaMemcpy_v3020"), (True, "pageable", "cudaMemcpyAsync_v3020"),
+    (False, "pinned", "cudaMemcpyAsync_v3020"),
 ])  # fmt: skip
 def test_a_copy_keeps_the_host_only_where_it_blocks(blocks, memory, name):
     found = execute([[(COPY, 7, "HtoD", 4_096, 90_000, 1_000, 5_000, blocks, memory)]], [], record=True).recorded[0]

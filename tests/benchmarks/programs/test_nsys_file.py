@@ -79,7 +79,8 @@ def test_copies_tell_the_memory_and_the_call_that_made_them(kind, memory, call, 
         file,
         f"""
         SELECT m.{host}, s.value, r.end - r.start, m.end - r.start FROM CUPTI_ACTIVITY_KIND_MEMCPY m
-        JOIN CUPTI_ACTIVITY_KIND_RUNTIME r USING (correlationId) JOIN StringIds s ON s.id = r.nameId ORDER BY m.bytes DESC LIMIT 1
+        JOIN CUPTI_ACTIVITY_KIND_RUNTIME r USING (correlationId) JOIN StringIds s ON s.id = r.nameId ORDER BY m.bytes
+        DESC LIMIT 1
         """,
     )[0]
     assert largest[:2] == (memory, call)

@@ -1,4 +1,5 @@
-"""Scripts and manifests for containers, run in a root folder that has an image and what they mount, and nothing else."""
+"""Scripts and manifests for containers, run in a root folder that has an image and what they mount, and nothing
+else."""
 
 import os
 import shlex
@@ -27,7 +28,8 @@ SRUN = """#!/bin/bash
 while [ "$1" != sh ]; do case $1 in --container-mounts=*) mounts=${1#*=} ;; esac; shift; done
 code=0
 for rank in 0 1; do
-  SLURM_PROCID=$rank SLURM_LOCALID=$rank SLURM_STEP_NUM_TASKS=2 unshare --mount "$BOX" "$IMAGE" "$mounts" "$@" || code=$?
+  SLURM_PROCID=$rank SLURM_LOCALID=$rank SLURM_STEP_NUM_TASKS=2 \\
+    unshare --mount "$BOX" "$IMAGE" "$mounts" "$@" || code=$?
 done
 exit $code
 """
@@ -120,9 +122,10 @@ def cluster(site):
 
     def apply(target):
         settings = {
-            "job.nodes": 1, "job.ranks_per_node": 2, "job.name": "one", "kubernetes.image": "x", "kubernetes.claim": "reports",
-            "profiler.wrapper": "shell", "profiler.path": str(tool / "target-linux-x64/nsys"),
-            "workload.command": [str(site / "image/prog")], "workload.arguments": ["a b"],
+            "job.nodes": 1, "job.ranks_per_node": 2, "job.name": "one", "kubernetes.image": "x",
+            "kubernetes.claim": "reports", "profiler.wrapper": "shell",
+            "profiler.path": str(tool / "target-linux-x64/nsys"), "workload.command": [str(site / "image/prog")],
+            "workload.arguments": ["a b"],
         }  # fmt: skip
         found = documents(render(target, Job(settings)))
         (files,) = (document["data"] for document in found if document["kind"] == "ConfigMap")

@@ -9,7 +9,8 @@ repositories (S), and made to have each option and each form once (O).
 STATS = (
     # G
     "stats gpu.sqlite", "stats --report cuda_gpu_trace gpu.sqlite",
-    "stats --report cuda_gpu_trace --report cuda_gpu_kern_sum --report cuda_api_sum --format csv,column --output .,- gpu.sqlite",
+    "stats --report cuda_gpu_trace --report cuda_gpu_kern_sum --report cuda_api_sum --format csv,column --output "
+    ".,- gpu.sqlite",
     "stats --report cuda_api_sum --format table --output @'grep -E (-|Name|cudaFree)' gpu.sqlite",
     "stats --report cuda_api_sum --format csv --output @cat gpu.sqlite", "stats --report gputrace gpu.sqlite",
     "stats --report cuda_gpu_kern_sum:base --report cuda_gpu_kern_sum:nvtx-name:base gpu.sqlite",
@@ -33,7 +34,8 @@ STATS = (
     # O
     "stats -rcuda_gpu_kern_sum -fcsv -q nccl.sqlite",
     "stats -r cuda_gpu_mem_size_sum -f csv:mem=B,csv:mem=KB,csv:mem=KiB,csv:mem=GiB gpu.sqlite",
-    "stats -r cuda_gpu_mem_time_sum,cuda_gpu_mem_time_sum,cuda_gpu_mem_time_sum -f csv:time=us,tsv:dur=ms,json:dur=sec gpu.sqlite",
+    "stats -r cuda_gpu_mem_time_sum,cuda_gpu_mem_time_sum,cuda_gpu_mem_time_sum -f "
+    "csv:time=us,tsv:dur=ms,json:dur=sec gpu.sqlite",
     "stats -r cuda_gpu_trace,cuda_gpu_trace -f csv:ts=us:bytes=KiB:nohdr,csv:thru=GiB:nohdrunit gpu.sqlite",
     "stats -r cuda_gpu_trace -f csv:noconv gpu.sqlite",
     "stats -r cuda_gpu_kern_sum,cuda_kern_exec_sum -f hdoc:title=Kernels,htable --timeunit ms gpu.sqlite",
@@ -46,7 +48,8 @@ STATS = (
     "stats -r osrt_sum,nvtx_sum,cuda_gpu_mem_time_sum --filter-time 6.5s/8e9 -f csv gpu.sqlite",
     "stats -r cuda_gpu_kern_sum --filter-nvtx nothing@nowhere gpu.sqlite",
     "stats -r cuda_api_sum,nvtx_pushpop_sum,cuda_api_trace --filter-nvtx plain/2 -f csv threads.sqlite",
-    "stats -r nvtx_sum,cuda_gpu_kern_sum,osrt_sum --filter-nvtx FusionExecutorCache::runFusionWithInputs -f csv threads.sqlite",
+    "stats -r nvtx_sum,cuda_gpu_kern_sum,osrt_sum --filter-nvtx FusionExecutorCache::runFusionWithInputs -f csv "
+    "threads.sqlite",
     "stats -r um_sum,um_total_sum,openmp_sum,openacc_sum,vulkan_api_sum,dx12_pix_sum,network_congestion gpu.sqlite",
     "stats -r um_sum:rows=20,nvtx_startend_sum,nvtx_pushpop_sum gpu.sqlite",
     "stats -r nothing,cuda_api_sum:bad,cuda_gpu_kern_sum:base -f csv gpu.sqlite",

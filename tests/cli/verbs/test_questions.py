@@ -39,7 +39,9 @@ def test_the_envelope_of_overlap_is_as_promised(alltrace, run):
 
 
 def test_the_envelope_of_info_is_as_promised(alltrace, run):
-    names = "rank local_rank host process devices rank_source reports start_ns end_ns session_ns recorded_ns kernels copies".split()
+    names = (
+        "rank local_rank host process devices rank_source reports start_ns end_ns session_ns recorded_ns kernels copies"
+    ).split()
     first = [0, 0, "host0", 4000, ["H200 (GPU-0)"], "RANK", ["rank0.sqlite"], 0, 80 * MS, None, 80 * MS, 2, 1]
     second = [1, 1, "host0", 4001, ["H200 (GPU-1)"], "RANK", ["rank1.sqlite"], 0, 60 * MS, None, 60 * MS, 2, 0]
     clock = {
@@ -84,7 +86,7 @@ def test_forms_of_an_answer_and_some_of_its_rows(alltrace, run):
     done = alltrace("gaps", run, "--format", "csv", "--min-ns", "1000")
     assert (
         done.out
-        == "rank,gpu,start_ns,duration_ns,before,after\n0,GPU-0,60000000,10000000,ncclDevKernel_AllReduce_Sum_f32_RING_LL,copy"
+        == "rank,gpu,start_ns,duration_ns,before,after\n0,GPU-0,60000000,10000000,ncclDevKernel_AllReduce_Sum_f32_RING_LL,copy"  # noqa: E501
         " HtoD\n"
     )
     assert done.err == "alltrace: rank 2: no report\n"

@@ -63,10 +63,12 @@ WHOLE = {
     "nic_metrics": [{"start": 1, "end": 2, "metric": "Bytes sent", "value": 5.0}],
 }
 TOPICS = {
-    "basics": {"states", "cuda_calls", "kernels", "nccl_kernels", "memory_transfers", "nccl_operations", "mpi", "graphs", "nvtx",
+    "basics": {"states", "cuda_calls", "kernels", "nccl_kernels", "memory_transfers", "nccl_operations", "mpi",
+        "graphs", "nvtx",
                "nvtx_depth"},
     "views": {"device_activities", "all_activities"},
-    "analysis": {"useful_device", "overlap", "exposed_nccl", "kernels_in_flight", "launch_latency", "copy_bandwidth", "copy_sizes",
+    "analysis": {"useful_device", "overlap", "exposed_nccl", "kernels_in_flight", "launch_latency", "copy_bandwidth",
+        "copy_sizes",
                  "nccl_sizes", "mpi_sizes", "kernel_duration", "kernels_running", "nccl_running", "launches_queued"},
     "hwcounters": {"001_gpu_sm_x_active", "002_nic_bytes_sent"},
 }  # fmt: skip

@@ -48,7 +48,8 @@ def nsys2prv():
 
 
 def contents(prv):
-    """For each kind and name how many there are and their total ns; and the communications, from the first one's time."""
+    """For each kind and name how many there are and their total ns; and the communications, from the first one's
+    time."""
     values = labels_of(prv.with_suffix(".pcf"))
     counts, totals, communications = Counter(), Counter(), Counter()
     events = []

@@ -62,7 +62,7 @@ def test_every_record_byte_by_byte(tmp_path):
     ]
     assert (
         (tmp_path / "out.row").read_text()
-        == "LEVEL CPU SIZE 1\nhost0.GPU-5\n\nLEVEL NODE SIZE 1\nhost0\n\nLEVEL TASK SIZE 1\nrank 5\n\nLEVEL THREAD SIZE 3\nTHREAD 1.1.1 (main)\nCUDA-D0.S7-host0\nCUDA-D0.S30-host0\n"
+        == "LEVEL CPU SIZE 1\nhost0.GPU-5\n\nLEVEL NODE SIZE 1\nhost0\n\nLEVEL TASK SIZE 1\nrank 5\n\nLEVEL THREAD SIZE 3\nTHREAD 1.1.1 (main)\nCUDA-D0.S7-host0\nCUDA-D0.S30-host0\n"  # noqa: E501
     )
     assert labels(tmp_path)[ev.CALL] == {0: "End", 1: "cudaLaunchKernel"}
     assert labels(tmp_path)[ev.KERNEL] == {0: "End", 1: "gemm_kernel", 2: "other"}
@@ -91,7 +91,8 @@ def test_ranges_give_the_innermost_name_and_the_depth(tmp_path):
     found = [tuple(map(int, r.split(":")[5:])) for r in records if ":64100001:" in r]
     a, b, c = 1, 2, 3
     assert [(t, v, d) for t, _, v, _, d in found] == [
-        (0, a, 1), (10, b, 2), (20, c, 3), (50, b, 2), (50, a, 1), (50, b, 2), (60, a, 1), (60, a, 2), (60, a, 1), (100, 0, 0),
+        (0, a, 1), (10, b, 2), (20, c, 3), (50, b, 2), (50, a, 1), (50, b, 2), (60, a, 1), (60, a, 2), (60, a, 1),
+        (100, 0, 0),
     ]  # fmt: skip
     assert [r for r in records if ":9004:" in r] == ["2:0:1:1:1:5:9004:5", "2:0:1:1:1:100:9004:0"]
     names = {t: n for e in ev.read_pcf(tmp_path / "out.pcf") for t, n in e.types.items()}

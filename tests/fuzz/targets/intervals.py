@@ -22,7 +22,8 @@ _MOST_PAIRS = 1 << 20
 
 
 def corpus() -> list[bytes]:
-    """Two sets of intervals and the tracks of the first: sorted, nested, random, at the ends of int64, none, one, many."""
+    """Two sets of intervals and the tracks of the first: sorted, nested, random, at the ends of int64, none, one,
+    many."""
     draw = Random(1)
     found = []
     for count, other in ((0, 0), (1, 0), (1, 1), (3, 5), (8, 8), (16, 12), (24, 24)):

@@ -36,7 +36,7 @@ _GPU = """\
 timestamp, index, uuid, pci.bus_id, clocks.sm [MHz], power.draw [W], temperature.gpu, clocks_event_reasons.active
 2026/11/25 09:30:04.123, 0, GPU-00000000-0000-0000-0000-000000000001, 00000000:01:00.0, 1980 MHz, 310.25 W, 55, 0x0000000000000004
 2026/11/25 09:30:04.223, 1, GPU-00000000-0000-0000-0000-000000000002, 00000000:02:00.0, 1980 MHz, [N/A], 56, 0x0000000000000000
-"""
+"""  # noqa: E501
 _TESTS = """\
 # nThread 1 nGpus 1 minBytes 1024 maxBytes 2048 step: 2(factor)
 #  Rank  0 Group  0 Pid  10 on      node0 device  0 [0x1] NVIDIA H100
@@ -54,11 +54,11 @@ _TESTS_JSON = {
     "results": [{"size": 8, "count": 2, "type": "float", "redop": "sum", "out_of_place": _HALF, "in_place": _HALF}],
 }
 _ENTRY = {
-    "record_id": 3, "pg_id": 0, "process_group": ("0", "default_pg"), "collective_seq_id": 4, "p2p_seq_id": 0, "op_id": 5,
-    "profiling_name": "nccl:all_reduce", "time_created_ns": 10**18, "duration_ms": 1.5, "input_sizes": ((3, 4),),
-    "input_dtypes": ("Float",), "output_sizes": ((3, 4),), "output_dtypes": ("Float",), "state": "completed",
-    "time_discovered_started_ns": 10**18 + 5, "time_discovered_completed_ns": None, "retired": True, "timeout_ms": 600_000,
-    "is_p2p": False,
+    "record_id": 3, "pg_id": 0, "process_group": ("0", "default_pg"), "collective_seq_id": 4, "p2p_seq_id": 0,
+    "op_id": 5, "profiling_name": "nccl:all_reduce", "time_created_ns": 10**18, "duration_ms": 1.5,
+    "input_sizes": ((3, 4),), "input_dtypes": ("Float",), "output_sizes": ((3, 4),), "output_dtypes": ("Float",),
+    "state": "completed", "time_discovered_started_ns": 10**18 + 5, "time_discovered_completed_ns": None,
+    "retired": True, "timeout_ms": 600_000, "is_p2p": False,
 }  # fmt: skip
 _RECORDING = {
     "version": "2.5",

@@ -274,10 +274,11 @@ def test_one_of_several_files_is_refused(tmp_path):
 @pytest.mark.parametrize(
     "change",
     [
-        {"rank": "1"}, {"rank": None}, {"pid": [1]}, {"pid": 2**70}, {"host": 3}, {"tracks": 1}, {"tracks": [["nothing", 1]]},
-        {"tracks": [["api"]]}, {"tracks": [["kernels", 0, "x"]]}, {"tracks": [["kernels", [], 7]]}, {"devices": [{"ordinal": 1}]},
-        {"devices": [{"device": 0, "uuid": 3}]}, {"threads": [7]}, {"processes": [{"process": 0, "pid": "x"}]},
-        {"devices": [{"device": 0, "ordinal": 2**40}]}, {"threads": {"thread": 1}}, {"collectives": None, "tracks": None},
+        {"rank": "1"}, {"rank": None}, {"pid": [1]}, {"pid": 2**70}, {"host": 3}, {"tracks": 1},
+        {"tracks": [["nothing", 1]]}, {"tracks": [["api"]]}, {"tracks": [["kernels", 0, "x"]]},
+        {"tracks": [["kernels", [], 7]]}, {"devices": [{"ordinal": 1}]}, {"devices": [{"device": 0, "uuid": 3}]},
+        {"threads": [7]}, {"processes": [{"process": 0, "pid": "x"}]}, {"devices": [{"device": 0, "ordinal": 2**40}]},
+        {"threads": {"thread": 1}}, {"collectives": None, "tracks": None},
         {"processes": [{"process": 0, "pid": 1, "name": 3}]},
     ],
 )  # fmt: skip

@@ -168,7 +168,7 @@ def test_the_exporter_with_times(tmp_path):
     for n in range(3):
         for name, value in zip(names, zip(*(values(n, g) for g in range(2)), strict=True), strict=True):
             for gpu in range(2):
-                labels = f'gpu="{gpu}",UUID="{UUIDS[gpu]}",pci_bus_id="00000000:1{gpu}:00.0",device="nvidia{gpu}",Hostname="node7"'
+                labels = f'gpu="{gpu}",UUID="{UUIDS[gpu]}",pci_bus_id="00000000:1{gpu}:00.0",device="nvidia{gpu}",Hostname="node7"'  # noqa: E501
                 text += f"DCGM_FI_DEV_{name}{{{labels}}} {value[gpu]} {BEGIN_NS // 10**6 + 100 * n}\n"
         text += 'DCGM_FI_DEV_FB_USED{gpu="0",UUID="GPU-12345678"} 17\n'
     log = read(tmp_path, text)

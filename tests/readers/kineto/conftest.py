@@ -29,7 +29,8 @@ EVENTS = [
     event("cuda_runtime", "cudaLaunchKernel", 1_000_012.001, 5.999, correlation=77, **{"External id": 5}),
     gpu(
         "kernel", "void ns::gemm<float, (int)4>(float const*)", 1_000_030.123, 10.001, 77,
-        **{"grid": [3, 2, 1], "block": [128, 1, 1], "registers per thread": 40, "shared memory": 512, "graph node id": 0},
+        **{"grid": [3, 2, 1], "block": [128, 1, 1], "registers per thread": 40, "shared memory": 512,
+            "graph node id": 0},
     ),
     {"ph": "s", "id": 77, "pid": 4000, "tid": 4001, "ts": 1_000_012.001, "cat": "ac2g", "name": "ac2g"},
     gpu("gpu_memcpy", "Memcpy HtoD (Pinned -> Device)", 1_000_050, 4, 78, bytes=4096),

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 SOURCE = "hta/df_index_resolver__df_index_resolver.json.gz"
 RANKS = cases(4, 8)
 LATE = 2
-"""The planted straggler: it keeps 15 % of each collective, so that it arrives after all others, which lose up to 30 %."""
+"""The planted straggler: it keeps 15 % of each collective, so that it arrives after all others, which lose up to 30
+%."""
 
 
 def load(path: Path) -> dict[str, Any]:

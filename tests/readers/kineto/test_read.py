@@ -31,8 +31,8 @@ def test_kernels_have_every_field(write):
     assert gemm == {
         **dict.fromkeys(TABLES["kernels"].column_names),
         "start": 30_123, "end": 40_124, "process": 0, "device": 0, "context": 1, "stream": 7, "correlation": 77,
-        "name": "void ns::gemm<float, (int)4>(float const*)", "short_name": "gemm", "registers": 40, "shared_memory": 512,
-        "grid_x": 3, "grid_y": 2, "grid_z": 1, "block_x": 128, "block_y": 1, "block_z": 1,
+        "name": "void ns::gemm<float, (int)4>(float const*)", "short_name": "gemm", "registers": 40,
+        "shared_memory": 512, "grid_x": 3, "grid_y": 2, "grid_z": 1, "block_x": 128, "block_y": 1, "block_z": 1,
     }  # fmt: skip
     assert (nccl["short_name"], nccl["stream"], nccl["grid_x"]) == ("ncclDevKernel_AllGather_RING_LL", 20, None)
 
@@ -80,9 +80,9 @@ def test_a_collective_is_its_call_and_its_kernel(write):
     (row,) = rows_of(write(), "collectives")
     assert row == {
         **dict.fromkeys(TABLES["collectives"].column_names),
-        "start": 120_000, "end": 170_000, "api_start": 100_000, "api_end": 140_000, "process": 0, "thread": 0, "device": 0,
-        "stream": 20, "communicator": "pg 0 [0, 1]", "op": "AllGather", "sequence": 12, "bytes": 200, "count": 100,
-        "datatype": "bfloat16", "group_rank": 1, "group_size": 2, "evidence": "trace",
+        "start": 120_000, "end": 170_000, "api_start": 100_000, "api_end": 140_000, "process": 0, "thread": 0,
+        "device": 0, "stream": 20, "communicator": "pg 0 [0, 1]", "op": "AllGather", "sequence": 12, "bytes": 200,
+        "count": 100, "datatype": "bfloat16", "group_rank": 1, "group_size": 2, "evidence": "trace",
     }  # fmt: skip
 
 
@@ -316,7 +316,8 @@ def test_a_trace_cut_short_has_no_broken_event(write):
 def test_shapes_arguments_sequence_and_stack_of_operators(write):
     operator = event(
         "cpu_op", "aten::conv2d", 1_000_000, 5,
-        **{"Input Dims": [[1, 3, 8, 8], [4, 3, 3, 3], []], "Input type": ["float", "float", "ScalarList"], "Sequence number": 41,
+        **{"Input Dims": [[1, 3, 8, 8], [4, 3, 3, 3], []], "Input type": ["float", "float", "ScalarList"],
+            "Sequence number": 41,
            "Input Strides": [[192, 64, 8, 1], [27, 9, 3, 1], []], "Concrete Inputs": ["", "", "[2, 2]"],
            "Module Hierarchy": 'top.c"1', "Call stack": "a.py(1): f;b.py(2): g"},
     )  # fmt: skip
@@ -579,8 +580,9 @@ def gloo(name, ts, dims="[[8, 4]]", **others):
 def test_collectives_of_a_backend_on_the_host_are_its_ranges(write):
     group = {"pg_name": "0", "backend_config": "cpu:gloo,cuda:nccl", "pg_size": 2, "ranks": [0, 1]}
     events = [
-        gloo("all_reduce", 1_000_010), gloo("reduce_scatter", 1_000_050), gloo("barrier", 1_000_090, "[]"), gloo("send", 1_000_130),
-        gloo("all_gather", 1_000_170, "[[-3]]"), event("user_annotation", "gloomy:all_reduce", 1_000_200, 5),
+        gloo("all_reduce", 1_000_010), gloo("reduce_scatter", 1_000_050), gloo("barrier", 1_000_090, "[]"),
+        gloo("send", 1_000_130), gloo("all_gather", 1_000_170, "[[-3]]"),
+        event("user_annotation", "gloomy:all_reduce", 1_000_200, 5),
     ]  # fmt: skip
     facts = ("op", "start", "end", "api_start", "communicator", "group_size", "bytes", "count", "datatype", "device")
     path = write(trace(events, distributedInfo={**RANK_1, "pg_config": [group]}))

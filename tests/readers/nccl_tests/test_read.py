@@ -28,7 +28,7 @@ NEW = """\
 # Avg bus bandwidth    : 38.107
 #
 # Collective test concluded: all_reduce_perf
-"""
+"""  # noqa: E501
 OLD = """\
 #                                                     out-of-place                       in-place
 #       size         count    type    root     time   algbw   busbw  error     time   algbw   busbw  error
@@ -78,8 +78,8 @@ def test_extra_columns_cut_rows_and_single_halves(tmp_path):
 
 def test_a_table_with_the_times_of_the_cpu(tmp_path):
     lines = [
-        "#       size         count      type   redop    root  cputime   algbw   busbw #wrong  cputime   algbw   busbw #wrong",
-        "           8             2     float     sum      -1     6.01    0.50    0.25      0     5.99    0.00    0.00      0",
+        "#       size         count      type   redop    root  cputime   algbw   busbw #wrong  cputime   algbw   busbw #wrong",  # noqa: E501
+        "           8             2     float     sum      -1     6.01    0.50    0.25      0     5.99    0.00    0.00      0",  # noqa: E501
     ]
     (run,) = read(tmp_path, "\n".join(lines)).runs
     assert run.cpu_time
@@ -90,9 +90,9 @@ def test_a_table_with_the_times_of_the_cpu(tmp_path):
 def test_numbers_that_are_none_end_nothing(tmp_path, odd):
     lines = [
         f"#  Rank  {odd} Group  0 Pid  52 on host device  0 [0001:8f:00] NVIDIA H200",
-        "#       size         count      type   redop    root     time   algbw   busbw  wrong     time   algbw   busbw  wrong",
-        "           8             2     float     sum      -1    10.00    0.00    0.00      0    10.00    0.00    0.00      0",
-        f"      {odd}             2     float     sum      -1    10.00    0.00    0.00      0    10.00    0.00    0.00      0",
+        "#       size         count      type   redop    root     time   algbw   busbw  wrong     time   algbw   busbw  wrong",  # noqa: E501
+        "           8             2     float     sum      -1    10.00    0.00    0.00      0    10.00    0.00    0.00      0",  # noqa: E501
+        f"      {odd}             2     float     sum      -1    10.00    0.00    0.00      0    10.00    0.00    0.00      0",  # noqa: E501
         f"# Out of bounds values : {odd} OK",
     ]
     file = read(tmp_path, "\n".join(lines))
@@ -343,7 +343,7 @@ def test_sizes_that_come_again_in_one_job_stay_one_run(tmp_path):
             "CUDA: uncorrectable ECC error encountered",
         ),
         (
-            "n1.cluster: Test NCCL failure common.cu:1012 'unhandled system error (run with NCCL_DEBUG=INFO for details) / '",
+            "n1.cluster: Test NCCL failure common.cu:1012 'unhandled system error (run with NCCL_DEBUG=INFO for details) / '",  # noqa: E501
             "n1.cluster",
             "NCCL: unhandled system error",
         ),

@@ -29,18 +29,18 @@ NVIDIAS_UNITS = {
     # its own table: elements of instances that it calls bytes or sectors, and none for clocks
     "derived__memory_l1_wavefronts_shared_excessive", "derived__memory_l2_theoretical_sectors_global_excessive",
     "memory_l1_tag_requests_global", "memory_l1_wavefronts_shared", "memory_l1_wavefronts_shared_ideal",
-    "memory_l2_theoretical_sectors_global", "memory_l2_theoretical_sectors_global_ideal", "memory_l2_theoretical_sectors_local",
-    "device__attribute_clock_rate", "device__attribute_max_gpu_frequency_khz", "device__attribute_max_mem_frequency_khz",
-    "device__attribute_memory_clock_rate", "nvlink__bandwidth", "launch__stack_size",
-    "smsp__sass_inst_executed_memdesc_explicit_evict_type",
+    "memory_l2_theoretical_sectors_global", "memory_l2_theoretical_sectors_global_ideal",
+    "memory_l2_theoretical_sectors_local", "device__attribute_clock_rate", "device__attribute_max_gpu_frequency_khz",
+    "device__attribute_max_mem_frequency_khz", "device__attribute_memory_clock_rate", "nvlink__bandwidth",
+    "launch__stack_size", "smsp__sass_inst_executed_memdesc_explicit_evict_type",
     "smsp__pcsamp_warps_issue_stalled_no_instructions", "smsp__pcsamp_warps_issue_stalled_no_instructions_not_issued",
 }  # fmt: skip
 KINDS = {"INF": "ok", "WRN": "warning", "ERR": "error", "OPT": "optimization", "": "none"}
 BASE = ("--print-units", "base", "--print-fp")
 _STATES = {
-    "imc": "imc_miss", "lg": "lg_throttle", "long_sb": "long_scoreboard", "math": "math_pipe_throttle", "mio": "mio_throttle",
-    "no_inst": "no_instruction", "short_sb": "short_scoreboard", "sleep": "sleeping", "tex": "tex_throttle",
-    "dispatch": "dispatch_stall", "branch_resolve": "branch_resolving",
+    "imc": "imc_miss", "lg": "lg_throttle", "long_sb": "long_scoreboard", "math": "math_pipe_throttle",
+    "mio": "mio_throttle", "no_inst": "no_instruction", "short_sb": "short_scoreboard", "sleep": "sleeping",
+    "tex": "tex_throttle", "dispatch": "dispatch_stall", "branch_resolve": "branch_resolving",
 }  # fmt: skip
 _COLUMNS = {
     "Warp Stall Sampling (All Cycles)": "samples",

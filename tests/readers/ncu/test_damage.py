@@ -21,7 +21,7 @@ MAIN = """"ID","Kernel Name","gpu__time_duration.sum","launch__waves_per_multipr
 "memory_l2_theoretical_sectors_global","memory_l2_theoretical_sectors_global_ideal","smsp__pcsamp_warps_issue_stalled_wait",\
 "sm__maximum_warps_per_active_cycle_pct","sm__warps_active.avg.pct_of_peak_sustained_active","launch__occupancy_limit_warps"
 "0","f(int)","1000","1.5","10","15","20","30","100","50","7","50","20","3"
-"""
+"""  # noqa: E501
 STRANGE = (b"0", b"-1", b"nan", b"inf", b"1e308", b"9" * 400, b"9" * 5000, b"", b'"', b",", b"\xff")
 
 

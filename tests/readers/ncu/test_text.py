@@ -183,7 +183,8 @@ def test_other_text_is_refused_in_a_sentence(read, text, found):
 
 @together(
     ("unit", "factor"),
-    [("usecond", 1e3), ("ms", 1e6), ("cycle/nsecond", 1e9), ("Ghz", 1e9), ("Tbyte/second", 1e12), ("sector/usecond", 1e6),
+    [("usecond", 1e3), ("ms", 1e6), ("cycle/nsecond", 1e9), ("Ghz", 1e9), ("Tbyte/second", 1e12),
+        ("sector/usecond", 1e6),
      ("Kbyte/block", 1e3), ("%/Kbyte", 1e3), ("%", None), ("", None), ("Kelvin", None)],
 )  # fmt: skip
 def test_units(unit, factor):

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.corpus
 
 NAMES = """
-a100x4_ddp_baseline_nsys2022.4 a100x4_ddp_bucketcap_nsys2022.4 cuda_graphs_nsys2024.6 dlprof_nsys2022.1 fuser_nvtx_nsys2025.1
-gpu_metrics_nsys2022.4 h100x2_nccl_sendrecv_nsys2026.2 h100x2_torchrun_nsys2026.2 llm_nvtx_nsys2025 mpi_p2p_collectives_nsys2023.1
-no_cuda_nsys2023.3 no_metadata_table_2020 osrt_nsys2024.6 saxpy_mpi_nsys2022.2 schema3.1_nsys2023.1
-v100x4_mpi_openacc_one_report_nsys2022.3
+a100x4_ddp_baseline_nsys2022.4 a100x4_ddp_bucketcap_nsys2022.4 cuda_graphs_nsys2024.6 dlprof_nsys2022.1
+fuser_nvtx_nsys2025.1 gpu_metrics_nsys2022.4 h100x2_nccl_sendrecv_nsys2026.2 h100x2_torchrun_nsys2026.2
+llm_nvtx_nsys2025 mpi_p2p_collectives_nsys2023.1 no_cuda_nsys2023.3 no_metadata_table_2020 osrt_nsys2024.6
+saxpy_mpi_nsys2022.2 schema3.1_nsys2023.1 v100x4_mpi_openacc_one_report_nsys2022.3
 """.split()
 
 

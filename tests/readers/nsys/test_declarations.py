@@ -10,13 +10,15 @@ from alltrace.readers.nsys.mapping import find_table, sources_of
 THREAD = (1 << 48) | (9 << 24) | 11
 TABLES = {
     "NVTX_EVENTS": ("start end eventType text:TEXT globalTid textId domainId", [
-        (1, None, 75, "mine", THREAD, None, 1), (1, None, 39, "worker", THREAD, None, 0), (2, 5, 59, "step", THREAD, None, 1),
+        (1, None, 75, "mine", THREAD, None, 1), (1, None, 39, "worker", THREAD, None, 0),
+        (2, 5, 59, "step", THREAD, None, 1),
     ]),
     "CUPTI_ACTIVITY_KIND_RUNTIME": ("start end globalTid correlationId nameId", [(3, 4, THREAD, 1, 1)]),
     "CUPTI_ACTIVITY_KIND_KERNEL": ("start end deviceId streamId correlationId globalPid demangledName", [
         (5, 6, 0, 7, 1, THREAD & ~0xFFFFFF, 2),
     ]),
-    "CUDA_GPU_MEMORY_USAGE_EVENTS": ("start globalPid deviceId bytes name:TEXT", [(3, THREAD & ~0xFFFFFF, 0, 8, "buffer")]),
+    "CUDA_GPU_MEMORY_USAGE_EVENTS": ("start globalPid deviceId bytes name:TEXT",
+        [(3, THREAD & ~0xFFFFFF, 0, 8, "buffer")]),
     "MPI_RANKS": ("globalTid rank", [(THREAD, 3)]),
     "ThreadNames": ("nameId priority globalTid", [(3, 20, THREAD)]),
     "TARGET_INFO_GPU": ("id name:TEXT busLocation:TEXT uuid:TEXT cuDevice", [(0, "H100", "0:1", "GPU-1", 0)]),

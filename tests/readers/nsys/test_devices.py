@@ -119,7 +119,7 @@ def test_an_impossible_ordinal_is_no_device(export, read, tid):
 
 
 def test_the_socket_of_each_cpu_and_the_numa_node_of_each_gpu(export, read, tid):
-    items = '{"items":[{"cpuid":1,"socket":8,"maxfreqhz":1},{"cpuid":0,"socket":0},{"cpuid":-1,"socket":0},{"cpuid":2,"socket":9e99}]}'
+    items = '{"items":[{"cpuid":1,"socket":8,"maxfreqhz":1},{"cpuid":0,"socket":0},{"cpuid":-1,"socket":0},{"cpuid":2,"socket":9e99}]}'  # noqa: E501
     system = "TARGET_INFO_SYSTEM_ENV(name TEXT, value TEXT)"
     gpu = "TARGET_INFO_GPU(id, uuid TEXT, cuDevice, numaNodeId)"
     tables = {KERNEL: kernels((tid(8), 0), (tid(8), 1)), gpu: [(3, "aaaa", 0, 1), (2, "bbbb", 1, None)]}

@@ -61,8 +61,8 @@ def test_types_arrays_and_strings(decoded):
     ]
     body = struct.pack("<B3xif2h4s3B9sQQ", 3, -5, 1.5, 7, -8, b"ab\0\0", 1, 2, 3, b"hello\0\0\0\0", 11, 99)
     assert decoded(packed(body, s), entries, strings={11: "a name"}) == {
-        "u8": 3, "aligned int": -5, "float": 1.5, "shorts": [7, -8], "fixed": "ab", "counted": [1, 2, 3], "ended": "hello",
-        "registered": "a name",
+        "u8": 3, "aligned int": -5, "float": 1.5, "shorts": [7, -8], "fixed": "ab", "counted": [1, 2, 3],
+        "ended": "hello", "registered": "a name",
     }  # fmt: skip
 
 

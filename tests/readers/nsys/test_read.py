@@ -72,12 +72,12 @@ def test_copies_of_both_kinds(export, read, tid):
     got = read(
         export(
             {
-                "CUPTI_ACTIVITY_KIND_MEMCPY(start, end, deviceId, streamId, correlationId, globalPid, bytes, copyKind, srcKind, dstKind, srcDeviceId, dstDeviceId)": [
+                "CUPTI_ACTIVITY_KIND_MEMCPY(start, end, deviceId, streamId, correlationId, globalPid, bytes, copyKind, srcKind, dstKind, srcDeviceId, dstDeviceId)": [  # noqa: E501
                     (1, 2, 0, 7, 5, tid(9), 100, 1, 1, 2, None, None),
                     (3, 4, 0, 7, 6, tid(9), 200, 10, 2, 2, 0, 1),
                     (5, 6, 0, 7, 7, tid(9), 300, 77, 9, 2, None, None),
                 ],
-                "CUPTI_ACTIVITY_KIND_MEMSET(start, end, deviceId, streamId, correlationId, globalPid, value, bytes, memKind)": [
+                "CUPTI_ACTIVITY_KIND_MEMSET(start, end, deviceId, streamId, correlationId, globalPid, value, bytes, memKind)": [  # noqa: E501
                     (7, 8, 0, 7, 8, tid(9), 255, 64, 4)
                 ],
             }
@@ -124,7 +124,7 @@ def test_a_wait_for_a_context_has_no_stream(export, read, tid):
     got = read(
         export(
             {
-                "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION(start, end, deviceId, contextId, streamId, correlationId, globalPid, syncType, eventId)": [
+                "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION(start, end, deviceId, contextId, streamId, correlationId, globalPid, syncType, eventId)": [  # noqa: E501
                     (1, 2, 0, 1, 0xFFFFFFFF, 5, tid(9), 4, 0xFFFFFFFF),
                     (3, 4, 0, 1, 7, 6, tid(9), 1, 3),
                 ]
@@ -181,7 +181,7 @@ def test_mpi_calls_of_all_kinds(export, read, tid):
                 "MPI_P2P_EVENTS(start, end, globalTid, textId, commHandle, tag, remoteRank, size, requestHandle)": [
                     (1, 2, t, 1, 140653714390576, 3, 1, 4096, None)
                 ],
-                "MPI_COLLECTIVES_EVENTS(start, end, globalTid, textId, commHandle, rootRank, size, recvSize, requestHandle)": [
+                "MPI_COLLECTIVES_EVENTS(start, end, globalTid, textId, commHandle, rootRank, size, recvSize, requestHandle)": [  # noqa: E501
                     (3, 4, t, 2, 8, 0, 384, 32, None)
                 ],
                 "MPI_START_WAIT_EVENTS(start, end, globalTid, textId, requestHandle)": [(5, 6, t, 1, 77)],
@@ -251,13 +251,13 @@ def test_scheduling_memory_and_page_faults(export, read, tid):
         export(
             {
                 "SCHED_EVENTS(start, cpu, isSchedIn, globalTid)": [(1, 3, 1, tid(9, 9)), (2, 3, 0, tid(9, 9))],
-                "CUDA_GPU_MEMORY_USAGE_EVENTS(start, globalPid, deviceId, address, bytes, memKind, memoryOperationType, name TEXT)": [
+                "CUDA_GPU_MEMORY_USAGE_EVENTS(start, globalPid, deviceId, address, bytes, memKind, memoryOperationType, name TEXT)": [  # noqa: E501
                     (5, tid(9), 0, 4096, 64, 2, 1, "table")
                 ],
                 "CUDA_UM_CPU_PAGE_FAULT_EVENTS(start, globalPid, address, originalFaultPc, CpuInstruction, module)": [
                     (6, tid(9), 8192, 12, 1, 2)
                 ],
-                "CUDA_UM_GPU_PAGE_FAULT_EVENTS(start, end, globalPid, deviceId, address, numberOfPageFaults, faultAccessType)": [
+                "CUDA_UM_GPU_PAGE_FAULT_EVENTS(start, end, globalPid, deviceId, address, numberOfPageFaults, faultAccessType)": [  # noqa: E501
                     (7, 9, tid(9), 0, 16384, 3, 1)
                 ],
             },

@@ -1,4 +1,5 @@
-"""Rows of an export may come in any order from Nsight Systems 2025.6 on: answers are equal to those with rows in order."""
+"""Rows of an export may come in any order from Nsight Systems 2025.6 on: answers are equal to those with rows in
+order."""
 
 from __future__ import annotations
 
@@ -22,9 +23,9 @@ FILES = (
     "mpi_p2p_collectives_nsys2023.1",
 )
 QUESTIONS = (
-    "info", "breakdown", "overlap", "kernels", "gaps", "collectives", "stragglers", "steps", "efficiency", "critical-path",
-    "stats:cuda_gpu_kern_sum", "stats:cuda_api_sum", "stats:nvtx_sum", "stats:nvtx_pushpop_sum", "stats:mpi_event_sum",
-    "stats:osrt_sum", "stats:cuda_gpu_mem_time_sum", "nvtx_gpu_proj_sum", "gpu_time_util",
+    "info", "breakdown", "overlap", "kernels", "gaps", "collectives", "stragglers", "steps", "efficiency",
+    "critical-path", "stats:cuda_gpu_kern_sum", "stats:cuda_api_sum", "stats:nvtx_sum", "stats:nvtx_pushpop_sum",
+    "stats:mpi_event_sum", "stats:osrt_sum", "stats:cuda_gpu_mem_time_sum", "nvtx_gpu_proj_sum", "gpu_time_util",
 )  # fmt: skip
 # where the reports are, and how many rows each has as they lie in the file
 OWN = {"reports"}

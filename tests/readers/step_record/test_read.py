@@ -28,8 +28,8 @@ STEP_NS = 100_000_000
 
 def step(number, **given):
     return Step(**{
-        "step": number, "begin_ns": BEGIN_NS + number * STEP_NS, "total_us": 99_000, "phases_us": (20_000, 50_000, 0, 0, 0),
-        "cpu_wait_us": 4_000, "last": 2, **given,
+        "step": number, "begin_ns": BEGIN_NS + number * STEP_NS, "total_us": 99_000,
+        "phases_us": (20_000, 50_000, 0, 0, 0), "cpu_wait_us": 4_000, "last": 2, **given,
     })  # fmt: skip
 
 

@@ -13,7 +13,8 @@ from alltrace.readers.xplane.read import FILLED, planes_of
 from alltrace.trace.errors import InputError
 
 STATS = ["correlation_id", "kernel_details", "memcpy_details", "hlo_op", "hlo_module", "program_id", "name", "step_num",
-         "device_vendor", "core_count", "clock_rate", "profile_start_time", "memset_details", "mul", "fusion.1"]  # fmt: skip
+         "device_vendor", "core_count", "clock_rate", "profile_start_time", "memset_details", "mul",
+         "fusion.1"]  # fmt: skip
 UTC = 1_779_266_702_889_805_563
 
 
@@ -53,7 +54,8 @@ DEVICE = plane(
             ("plain.kd", 9_000_000, 1_000_000, (("correlation_id", 12),)),
         ]),
         (8, "Stream #8(MemcpyH2D)", 5000, [
-            ("MemcpyH2D", 0, 3_000_000, (("correlation_id", 13), ("memcpy_details", "kind:HtoD size:512 dest:0 async:1"))),
+            ("MemcpyH2D", 0, 3_000_000, (("correlation_id", 13), ("memcpy_details",
+                "kind:HtoD size:512 dest:0 async:1"))),
             ("Memset", 4_000_000, 1_000_000, (("memset_details", "kind:device size:64"), ("correlation_id", -1))),
         ]),
         (9, "XLA Ops", 5000, [("plain.kd", 0, 1000, ())]),

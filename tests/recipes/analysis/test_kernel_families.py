@@ -75,14 +75,14 @@ from alltrace.recipes.analysis.kernel_families import family_of
         ),
         (
             (
-                "void xmma_cudnn::implicit_gemm::strided_dgrad_indexed::kernel<Kernel_traits<xmma_cudnn::Ampere_hmma_fp32_traits>>(T1)"
+                "void xmma_cudnn::implicit_gemm::strided_dgrad_indexed::kernel<Kernel_traits<xmma_cudnn::Ampere_hmma_fp32_traits>>(T1)"  # noqa: E501
             ),
             "convolution",
             "half",
         ),
         (
             (
-                "void cutlass_cudnn_train::Kernel<cutlass_tensorop_s1688wgrad_optimized_tf32_256x128_16x3_nhwc_align4>(T1::Params)"
+                "void cutlass_cudnn_train::Kernel<cutlass_tensorop_s1688wgrad_optimized_tf32_256x128_16x3_nhwc_align4>(T1::Params)"  # noqa: E501
             ),
             "convolution",
             "tf32",

@@ -1,4 +1,5 @@
-"""What shapes say of an operator's speed, on calls whose reason follows from the tile, the alignment or the intensity."""
+"""What shapes say of an operator's speed, on calls whose reason follows from the tile, the alignment or the
+intensity."""
 
 from __future__ import annotations
 

@@ -14,7 +14,8 @@ from alltrace.run.store import Run
 from alltrace.trace.errors import UsageError
 
 LAYOUTS = {4: (1, 1), 8: (4, 2)}
-"""By the number of devices the processes and hosts: one process with four, and two hosts with two processes of two each."""
+"""By the number of devices the processes and hosts: one process with four, and two hosts with two processes of two
+each."""
 
 
 @pytest.fixture(scope="module", params=LAYOUTS)

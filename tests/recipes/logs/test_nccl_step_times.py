@@ -128,10 +128,14 @@ def test_steps_that_go_back_are_those_of_their_time(ask):
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (lambda training, texts: (training, [texts[0], texts[1].replace("node-0", "node-1")]), "2 hosts, whose clocks may differ"),
-        (lambda training, texts: (training, [t.replace("[2026-03-04 ", "[") for t in texts]), "NCCL_DEBUG_TIMESTAMP_LEVELS=ALL"),
-        (lambda training, texts: (training, [t.replace("2026-03-04", "2026-03-05") for t in texts]), "no call of NCCL was written"),
-        (lambda training, texts: (training, [t.replace("2026-03-04", "2026-03-03") for t in texts]), "no call of NCCL was written"),
+        (lambda training, texts: (training, [texts[0], texts[1].replace("node-0", "node-1")]),
+            "2 hosts, whose clocks may differ"),
+        (lambda training, texts: (training, [t.replace("[2026-03-04 ", "[") for t in texts]),
+            "NCCL_DEBUG_TIMESTAMP_LEVELS=ALL"),
+        (lambda training, texts: (training, [t.replace("2026-03-04", "2026-03-05") for t in texts]),
+            "no call of NCCL was written"),
+        (lambda training, texts: (training, [t.replace("2026-03-04", "2026-03-03") for t in texts]),
+            "no call of NCCL was written"),
         (
             lambda training, texts: (training.replace("] iteration", "Z] iteration"), texts),
             "with a time zone, and those of NCCL's lines without one",
@@ -140,7 +144,8 @@ def test_steps_that_go_back_are_those_of_their_time(ask):
             lambda training, texts: (training, [t.replace("] node", "+00:00] node") for t in texts]),
             "without a time zone, and those of NCCL's lines with one",
         ),
-        (lambda training, texts: (training, [t + stamp(-90_000) + coll(0) for t in texts]), "go back by more than 60 s"),
+        (lambda training, texts: (training, [t + stamp(-90_000) + coll(0) for t in texts]),
+            "go back by more than 60 s"),
     ],
 )  # fmt: skip
 def test_what_times_do_not_tell_is_refused_and_noted(ask, change, why):

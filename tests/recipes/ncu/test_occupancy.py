@@ -28,8 +28,8 @@ def rows(*launches, **chosen):
 def test_blocks_fit_as_their_limits_let_them():
     found = rows(measured(LAUNCH))
     # 40 registers are 1,280 a warp: 12 in a scheduler's 16,384, so 48; shared memory lets 20 blocks on
-    expected = {32: (20, 20, "shared memory"), 96: (16, 48, "registers"), 128: (12, 48, "registers"), 200: (6, 42, "registers"),
-                1024: (1, 32, "registers")}  # fmt: skip
+    expected = {32: (20, 20, "shared memory"), 96: (16, 48, "registers"), 128: (12, 48, "registers"),
+                200: (6, 42, "registers"), 1024: (1, 32, "registers")}  # fmt: skip
     assert {n: (found[n]["blocks"], found[n]["warps"], found[n]["limiter"]) for n in expected} == expected
     assert found[128]["occupancy_percent"] == 75.0
     assert [n for n, row in found.items() if row["own"]] == [200]

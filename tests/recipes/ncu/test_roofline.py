@@ -83,7 +83,8 @@ def test_instructions_per_cycle_count_as_well():
           "sm__ops_path_tensor_src_fp16_dst_fp32_sparsity_off.sum.per_second": 3e12,
           "sm__ops_path_tensor_src_int8.sum.per_second": 9e12},
          (4e12, "operations")),
-        (A100 | {f"sm__pipe_tensor_op_hmma_cycles_active{ELAPSED}": 50.0}, (0.5 * 108 * 2048 * 1.41e9, "pipe activity")),
+        (A100 | {f"sm__pipe_tensor_op_hmma_cycles_active{ELAPSED}": 50.0},
+            (0.5 * 108 * 2048 * 1.41e9, "pipe activity")),
         (A100 | {f"sm__pipe_tensor_cycles_active{ELAPSED}": 50.0}, None),  # other types may be in it
         (A100 | {f"sm__pipe_tensor_cycles_active{ELAPSED}": 0.0}, (0.0, "pipe activity")),
         (A100, None),
@@ -114,8 +115,9 @@ def test_each_precision_of_tensor_cores_has_its_operations():
         "sm__cycles_elapsed.avg.per_second": 1e9,
     }
     assert roofline.operations(measured(counts)) == {
-        "FP64 tensor": (1e12, "operations"), "TF32 tensor": (2e12, "operations"), "FP16/BF16 tensor": (8e12, "operations"),
-        "FP8 tensor": (pytest.approx(7e12), "operations"), "FP4 tensor": (5e9, "operations"), "INT8 tensor": (7e12, "operations"),
+        "FP64 tensor": (1e12, "operations"), "TF32 tensor": (2e12, "operations"),
+        "FP16/BF16 tensor": (8e12, "operations"), "FP8 tensor": (pytest.approx(7e12), "operations"),
+        "FP4 tensor": (5e9, "operations"), "INT8 tensor": (7e12, "operations"),
     }  # fmt: skip
 
 

@@ -53,7 +53,8 @@ def test_lines_of_the_source_have_the_sums_of_their_instructions():
     assert (seventh["samples"], seventh["samples_not_issued"], seventh["share_percent"]) == (80, 5, 80.0)
     assert (seventh["top_stall"], seventh["top_stall_percent"]) == ("wait", 62.5)
     assert (fifth["samples"], fifth["top_stall"]) == (20, None)
-    assert (seventh["executed"], seventh["threads_executed"], seventh["global_sectors"], seventh["shared_wavefronts"]) == (
+    assert (seventh["executed"], seventh["threads_executed"], seventh["global_sectors"],
+        seventh["shared_wavefronts"]) == (
         100, 3200, 64, None
     )  # fmt: skip
     assert (seventh["threads_predicated_on"], seventh["global_sectors_ideal"], seventh["shared_wavefronts_ideal"]) == (

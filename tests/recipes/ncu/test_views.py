@@ -76,7 +76,8 @@ def test_sections_show_what_the_launch_has():
 def test_rules_say_what_they_said_in_the_order_of_their_sections():
     rows = views.RULES.answer(of(LAUNCH), ()).table.to_pylist()
     assert [(r["section"], r["rule"], r["kind"], r["title"], r["message"]) for r in rows] == [
-        ("A", "Early", "optimization", "T", "one"), ("A", "Early", "ok", None, "more"), ("B", "Late", "warning", None, "two")
+        ("A", "Early", "optimization", "T", "one"), ("A", "Early", "ok", None, "more"),
+        ("B", "Late", "warning", None, "two")
     ]  # fmt: skip
     # only what is of the whole launch is a share of its time
     assert [(r["speedup_percent"], r["speedup_of"], r["gain_ns"]) for r in rows] == [

@@ -26,7 +26,8 @@ def test_each_share_is_the_time_of_its_pieces(monkeypatch, seed):
 
 @pytest.mark.parametrize(("kernel_ns", "kernels"), [(8_000, "78.9"), (9_500, "93.4"), (3_000, None), (30_000, None)])
 def test_a_path_through_launches_is_explained_where_devices_compute_most_of_the_time(tmp_path, kernel_ns, kernels):
-    """A launch each 10 us: shorter kernels wait for their launches and lie beside the path, longer ones are the path."""
+    """A launch each 10 us: shorter kernels wait for their launches and lie beside the path, longer ones are the
+    path."""
     calls, work, free_ns = [], [], 0
     for n in range(50):
         begin = n * 10_000

@@ -132,7 +132,8 @@ def test_ranges_of_two_runs_meet_whatever_is_counted_in_their_names(tmp_path):
 @pytest.mark.slow
 @pytest.mark.corpus
 def test_the_operators_of_a_real_pair_meet(corpus, tmp_path):
-    """Of 34,000 names with counters 150 things are left, and nearly all of the time is of things that both runs have."""
+    """Of 34,000 names with counters 150 things are left, and nearly all of the time is of things that both runs
+    have."""
     runs = []
     for name in ("before", "after"):
         import_reports([str(corpus / "nsys" / f"mfu_{name}_2gpu_nsys2026.2.sqlite")], tmp_path / name, jobs=1)

@@ -7,8 +7,8 @@ from tests.recipes.work import operator
 
 def counter(number, name, value, time=0, thread=0, metric="flops"):
     return {
-        "time": time, "process": 0, "device": 0, "thread": thread, "correlation": number, "number": number, "name": name,
-        "metric": metric, "value": value,
+        "time": time, "process": 0, "device": 0, "thread": thread, "correlation": number, "number": number,
+        "name": name, "metric": metric, "value": value,
     }  # fmt: skip
 
 

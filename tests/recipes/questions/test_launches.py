@@ -10,7 +10,8 @@ from alltrace.trace.errors import UsageError
 
 
 def tables():
-    """Three kernels and a copy: calls of 10, 60, 20 and 30 us; delays of 0 (it starts in its call), 5, 200 and 45 us."""
+    """Three kernels and a copy: calls of 10, 60, 20 and 30 us; delays of 0 (it starts in its call), 5, 200 and 45
+    us."""
     us = 1000
     kernels = launched(
         [

@@ -5,7 +5,8 @@ from tests.making import copy, make_run
 
 
 def tables():
-    """HtoD: 1000 B in [0, 100) and 3000 B in [50, 150) at once on two streams, 600 B in [400, 500); one of no length."""
+    """HtoD: 1000 B in [0, 100) and 3000 B in [50, 150) at once on two streams, 600 B in [400, 500); one of no
+    length."""
     return {
         "copies": [
             copy(0, 100, bytes=1000),

@@ -24,8 +24,8 @@ def test_samples_count_by_the_time_of_the_work_in_theirs(tmp_path):
     assert rows == [
         {
             # 50 ns of 80, 100 of 40, 50 of 0; only the second sample tells of the kernel alone
-            "rank": 0, "gpu": "GPU-0", "name": "a", "metric": "SM Active", "value": 40.0, "work_ns": 200, "covered_ns": 200,
-            "coverage_percent": 100.0, "samples": 3, "pure_samples": 1, "pure_value": 40.0,
+            "rank": 0, "gpu": "GPU-0", "name": "a", "metric": "SM Active", "value": 40.0, "work_ns": 200,
+            "covered_ns": 200, "coverage_percent": 100.0, "samples": 3, "pure_samples": 1, "pure_value": 40.0,
         }
     ]  # fmt: skip
     assert notes == ()
@@ -90,7 +90,8 @@ def test_work_without_samples_is_said(tmp_path):
 def test_rates_of_a_gpu(tmp_path):
     devices = [{"device": 0, "ordinal": 0, "uuid": "GPU-0", "memory_bandwidth_bytes_per_s": 1000}]
     taken = [
-        *samples("Tensor Active [Throughput %]", [10, 20, 60]), *samples("DRAM Read Bandwidth [Throughput %]", [50, 50, 20]),
+        *samples("Tensor Active [Throughput %]", [10, 20, 60]),
+        *samples("DRAM Read Bandwidth [Throughput %]", [50, 50, 20]),
         *samples("NVLink RX Requests User Data [Throughput %]", [4, 4, 4]), *samples("Something else", [1, 1, 1]),
     ]  # fmt: skip
     run = make_run(tmp_path / "run", {0: {"kernels": [kernel(0, 300)], "gpu_metrics": taken, "devices": devices}})

@@ -70,7 +70,8 @@ def test_launches_of_all_ranks_by_configuration(tmp_path):
         },
         {
             "name": "copy", "threads": 256, "registers": 64, "shared_bytes": 100, "launches": 1, "duration_ns": 10,
-            "blocks_per_sm": 4, "occupancy_percent": 50.0, "limit": "registers", "waves_mean": 0.125, "below_wave_percent": 100.0,
+            "blocks_per_sm": 4, "occupancy_percent": 50.0, "limit": "registers", "waves_mean": 0.125,
+            "below_wave_percent": 100.0,
         },
     ]  # fmt: skip
     assert answer.notes == ()

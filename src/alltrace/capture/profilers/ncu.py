@@ -67,7 +67,7 @@ def check_filter(kernels: str | None, option: str = "--kernels") -> str:
 
 
 def filter_of(names: Iterable[str], most: int) -> str:
-    """The filter that matches just these kernels, by the names that ncu compares: without namespace, template and parameters."""
+    """The filter that matches just these kernels, by ncu's names: no namespace, template or parameters."""
     # `names`: kernels, the most wanted first.
     plain = dict.fromkeys(base_name(n) for n in names)
     safe = [re.sub(r"([\\^$.|?*+()\[\]{}])", r"\\\1", n) for n in plain if n and not _NEVER.search(n)][:most]

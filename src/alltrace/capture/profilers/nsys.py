@@ -49,7 +49,8 @@ class NsysOptions(NamedTuple):
         """`steps_by`, as it is on this node."""
         if self.steps_by != "auto":
             return self.steps_by
-        return "cuda" if os.path.exists("/proc/driver/nvidia/version") else "nvtx"  # noqa: PTH110  pathlib would be a further import
+        # pathlib would be a further import
+        return "cuda" if os.path.exists("/proc/driver/nvidia/version") else "nvtx"  # noqa: PTH110
 
     @property
     def range_began_by(self) -> str | None:
@@ -105,7 +106,7 @@ def nsys_command(
     drops: bool = False,
     environment: Mapping[str, str] | None = None,
 ) -> tuple[list[str], list[LeftOut]]:
-    """`nsys profile` with its switches, to be followed by the program; and what of `options` the installed version cannot do."""
+    """`nsys profile` with its switches, before the program; and which `options` this version lacks."""
     # `node_wide`: whether this rank is the one of its node that records what is the node's. `left_out`: options that
     # are not requested, although `options` has them. `drops`: whether options that depend on the node are left out if
     # the version does not support them.
@@ -135,7 +136,7 @@ def nsys_command(
 
 
 def may_be_left_out(options: NsysOptions, command: Sequence[str], *, node_wide: bool) -> dict[str, tuple[str, ...]]:
-    """The options of a command without which there is still a trace, each with the words by which nsys complains of it."""
+    """The options of a command without which there is still a trace, each with the words of nsys' complaint."""
     words_by_option = {
         o: words
         for o, words in _WORDS.items()

@@ -41,7 +41,7 @@ class Tool(NamedTuple):
 
 
 def locate(name: str, option: str | None = None) -> Path:
-    """The program called `name`: as passed, from `ALLTRACE_NSYS` or `ALLTRACE_NCU`, on the path, or the newest one installed."""
+    """The program called `name`: as passed, from `ALLTRACE_NSYS` or `ALLTRACE_NCU`, on the path, or the newest."""
     variable = f"ALLTRACE_{name.upper()}"
     named = option or os.environ.get(variable)
     if named:

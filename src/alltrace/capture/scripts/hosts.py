@@ -97,7 +97,7 @@ def _torchrun(job: Job, meeting: Sequence[str], before: Sequence[str] = ()) -> l
 
 
 def _rendezvous(job: Job, nodes: str, name: str, host: str) -> list[str]:
-    """How the nodes of torchrun find each other if each runs one command; of shell, `name` in quotes, `host` without."""
+    """How the nodes of torchrun find each other if each runs a command; of shell, `name` in quotes, `host` without."""
     endpoint = f'--rdzv-endpoint="{host}:{job.number("job.port")}"'
     return [f"--nnodes={nodes}", f"--rdzv-id={name}", "--rdzv-backend=c10d", endpoint]
 

@@ -81,7 +81,7 @@ def request_of(job: Job, output: str) -> Request:
 
 
 def capture_words(job: Job, name: str) -> list[str]:
-    """The words before a program: one rank's wrapper with its options; `name` is the job's in reports, or shell for it."""
+    """The words before a program: a rank's wrapper with its options; `name` is the job's in reports, or shell."""
     values = _values(job)
     command = ["alltrace", "capture", "exec", "--output", Expression('"$reports"'), "--job", name]
     for option in map(BY_NAME.__getitem__, _IN_SCRIPTS):

@@ -30,7 +30,7 @@ _MOST = 10**9 - 1
 
 
 def _section(section: str, *rows: tuple[str, str, Any, str] | str) -> tuple[Option, ...]:
-    """The settings of a section: key, kind, default and help; or the name of an option of `capture exec` that is one."""
+    """The settings of a section: key, kind, default and help; or the name of an option of `capture exec`."""
     # A kind is `flag`, `count` (a whole number from 1 up), `whole` (from 0 up), `words` (a list of text), `table`
     # (names to text), a `|`-separated list of choices, or one of `_TEXTS`.
     return tuple(_of_command(BY_NAME[r]) if isinstance(r, str) else _setting(f"{section}.{r[0]}", *r[1:]) for r in rows)
@@ -91,8 +91,8 @@ SETTINGS: tuple[Option, ...] = (
         ("iterations", "count", 20, "iterations of nccl-tests for each size"),
     ),
     *_section(
-        "profiler", "profiler", "ranks", "per_node", "cutoff", "steps", "delay", "duration", "capture_range", "trace", "sample",
-        "gpu_metrics", "nic_metrics", "efa", "kernels", "metric_set", "launch_skip", "launch_count", "tmp",
+        "profiler", "profiler", "ranks", "per_node", "cutoff", "steps", "delay", "duration", "capture_range", "trace",
+        "sample", "gpu_metrics", "nic_metrics", "efa", "kernels", "metric_set", "launch_skip", "launch_count", "tmp",
         ("path", "path", "", "the profiler or its folder; default: on PATH"),
         "profiler_arg",
         ("wrapper", "alltrace|shell", "alltrace", "shell if the ranks have no Python with alltrace"),
@@ -156,7 +156,8 @@ SETTINGS: tuple[Option, ...] = (
         ("nsight_compute", "word", "",
             "the package of Nsight Compute, such as nsight-compute-2025.3.0; empty for none"),
         ("alltrace", "line", "alltrace-*.whl",
-            "the wheel of alltrace in the folder of the Dockerfile; or what pip installs, such as git+ADDRESS; empty for none"),
+            "the wheel of alltrace in the folder of the Dockerfile; or what pip installs, such as git+ADDRESS; "
+            "empty for none"),
         ("mpi", "flag", False, "whether to install Open MPI and an SSH server"),
         ("efa", "word", "", "also install the EFA software in this version, such as 1.43.1"),
         ("nccl_tests", "word", "", "also install nccl-tests in this version, such as v2.19.6"),

@@ -22,7 +22,7 @@ EXAMPLE = "mpirun -np 16 alltrace capture exec --ranks first-local --steps 70:75
 
 
 def configure(parser: argparse.ArgumentParser, *, arms: bool = False) -> None:
-    """Who is profiled, what is recorded, and where it goes; the program follows a lone `--`. With `arms`, nothing says when."""
+    """Who is profiled, what is recorded, where it goes; the program follows `--`. With `arms`, nothing says when."""
     parser.usage = f"{parser.prog} [options] -- PROGRAM [ARGUMENT ...]"
     options = [o for o in OPTIONS if not (arms and o.group == WHEN)]
     groups = {title: parser.add_argument_group(title) for title in dict.fromkeys(o.group for o in options)}

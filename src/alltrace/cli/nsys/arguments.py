@@ -1,4 +1,4 @@
-"""Options as nsys reads them: `--name=value`, `--name value`, `-nVALUE`, beginnings of long names, lists with commas."""
+"""Options as nsys reads them: `--name=value`, `--name value`, `-nVALUE`, starts of long names, lists with commas."""
 
 from __future__ import annotations
 

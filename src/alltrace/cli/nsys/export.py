@@ -1,4 +1,4 @@
-"""`alltrace nsys export`: a report or its export as SQLite, Parquet or Arrow, with NVIDIA's tables under NVIDIA's names."""
+"""`alltrace nsys export`: a report or its export as SQLite, Parquet or Arrow, with NVIDIA's tables and names."""
 
 from __future__ import annotations
 

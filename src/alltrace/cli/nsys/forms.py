@@ -126,7 +126,8 @@ def _cells(table: Any) -> list[list[str]]:
     return [column_cells(table.column(i), table.schema.field(i), grouped=False) for i in range(table.num_columns)]
 
 
-def _csv(form: Form, shown: Shown, tables: Iterator[Any]) -> Iterator[str]:  # noqa: ARG001  every writer has the same signature
+# every writer has the same signature
+def _csv(form: Form, shown: Shown, tables: Iterator[Any]) -> Iterator[str]:  # noqa: ARG001
     first = True
     for table in tables:
         if not table.num_rows:

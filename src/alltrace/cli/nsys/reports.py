@@ -29,10 +29,10 @@ EARLIER_NAMES = {
 """Names that reports had before 2023, and those that they have since."""
 _WITHOUT_GREEN, _GREEN = "gputrace", "GreenCtx"  # a column that the report did not have under its earlier name
 OTHER_APIS = (
-    "dx11_pix_sum", "dx12_gpu_marker_sum", "dx12_pix_sum", "nvvideo_api_sum", "opengl_khr_gpu_range_sum", "opengl_khr_range_sum",
-    "vulkan_api_sum", "vulkan_api_trace", "vulkan_gpu_marker_sum", "vulkan_marker_sum", "wddm_queue_sum",
-    "dx11pixsum", "dx12gpumarkersum", "dx12pixsum", "khrdebuggpusum", "khrdebugsum", "vulkanapisum", "vulkanapitrace",
-    "vulkangpumarkersum", "vulkanmarkerssum", "wddmqueuesdetails",
+    "dx11_pix_sum", "dx12_gpu_marker_sum", "dx12_pix_sum", "nvvideo_api_sum", "opengl_khr_gpu_range_sum",
+    "opengl_khr_range_sum", "vulkan_api_sum", "vulkan_api_trace", "vulkan_gpu_marker_sum", "vulkan_marker_sum",
+    "wddm_queue_sum", "dx11pixsum", "dx12gpumarkersum", "dx12pixsum", "khrdebuggpusum", "khrdebugsum", "vulkanapisum",
+    "vulkanapitrace", "vulkangpumarkersum", "vulkanmarkerssum", "wddmqueuesdetails",
 )  # fmt: skip
 """Reports on graphics and video, which are not part of a training job and are not imported."""
 
@@ -60,9 +60,10 @@ class Reports:
     command = "nsys stats"
     word = "report"
     defaults: ClassVar[tuple[str, ...]] = (
-        "nvtx_sum", "osrt_sum", "cuda_api_sum", "cuda_gpu_kern_sum", "cuda_gpu_mem_time_sum", "cuda_gpu_mem_size_sum", "openmp_sum",
-        "opengl_khr_range_sum", "opengl_khr_gpu_range_sum", "vulkan_marker_sum", "vulkan_gpu_marker_sum", "dx11_pix_sum",
-        "dx12_gpu_marker_sum", "dx12_pix_sum", "wddm_queue_sum", "um_sum", "um_total_sum", "um_cpu_page_faults_sum", "openacc_sum",
+        "nvtx_sum", "osrt_sum", "cuda_api_sum", "cuda_gpu_kern_sum", "cuda_gpu_mem_time_sum", "cuda_gpu_mem_size_sum",
+        "openmp_sum", "opengl_khr_range_sum", "opengl_khr_gpu_range_sum", "vulkan_marker_sum", "vulkan_gpu_marker_sum",
+        "dx11_pix_sum", "dx12_gpu_marker_sum", "dx12_pix_sum", "wddm_queue_sum", "um_sum", "um_total_sum",
+        "um_cpu_page_faults_sum", "openacc_sum",
     )  # fmt: skip
 
     def names(self) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The rules of `nsys analyze` under NVIDIA's names, including those of earlier versions, with advice on what they find."""
+"""The rules of `nsys analyze` under NVIDIA's names, including those of earlier versions, with advice on findings."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def _parsed(
 
 
 def _first(rule: Rule, table: Any, rows: int) -> tuple[Any, int]:
-    """The worst rows of all ranks, numbered, without the column of files; and how many there are, if these are not all."""
+    """The worst rows of all ranks, numbered, without the column of files; and how many there are, if more."""
     order = [*rule.order, *((n, "ascending") for n in table.column_names if n not in {*dict(rule.order), "Row#"})]
     table = table.take(pc.sort_indices(table, order))
     count = table.num_rows

@@ -117,17 +117,20 @@ def switches(asker: Asker) -> tuple[Switch, ...]:
         Switch("filter-nvtx", "", "value", "include only what overlaps the first NVTX range with this name, or the "
                "one with this index",
                "RANGE[@DOMAIN][/INDEX]"),
-        Switch("filter-time", "", "value", "include only what overlaps these times, such as 1s/2s500ms", "[START]/[END]"),
+        Switch("filter-time", "", "value", "include only what overlaps these times, such as 1s/2s500ms",
+            "[START]/[END]"),
         Switch("force-export", "", "truth", "export a .nsys-rep again, even if its export exists", "[true|false]"),
         Switch("force-overwrite", "", "truth", "replace existing files", "[true|false]"),
         Switch("help", "h", "flag", "show this help"),
         Switch("help-formats", "", "optional", "list the formats, or explain one", "[NAME|ALL]"),
         Switch(f"help-{word}s", "", "optional", f"list the {word}s, or explain one", "[NAME|ALL]"),
-        Switch("output", "o", "list", "where to write each: - for the console, . for a file next to the input, @COMMAND, or "
+        Switch("output", "o", "list",
+            "where to write each: - for the console, . for a file next to the input, @COMMAND, or "
                "the start of a file name", "PLACE"),
         Switch("quiet", "q", "flag", "print only answers and errors"),
         Switch(word, "r", "list", f"which to run; default: {', '.join(asker.defaults)}", "NAME[:ARGS]"),
-        *([Switch("report-dir", "", "list", "folders with report scripts; alltrace reports that it does not run them", "PATH")]
+        *([Switch("report-dir", "", "list", "folders with report scripts; alltrace reports that it does not run them",
+            "PATH")]
           if word == "report" else []),
         Switch("sqlite", "", "value", "the export of a .nsys-rep to use, or to write if it does not exist", "FILE"),
         Switch("timeunit", "", "value", "unit of times: nsec, usec, msec or seconds, which may be abbreviated", "UNIT"),

@@ -25,7 +25,8 @@ SCALES: Mapping[str, Mapping[str, tuple[int, int | None]]] = {
     "mem": _SIZES,
     "thru": _SIZES,
 }
-"""For each category its units: how many of the least one it is, and how many decimals it is shown with; None for all."""
+"""For each category its units: how many of the least one it is, and how many decimals it is shown with; None for
+all."""
 DEFAULT_UNITS: Mapping[str, str] = {"ts": "ns", "dur": "ns", "mem": "MB", "thru": "MB"}
 META_CATEGORIES: Mapping[str, tuple[str, ...]] = {"time": ("ts", "dur"), "bytes": ("mem", "thru")}
 LEAST_UNITS: Mapping[str, str] = {"ts": "ns", "dur": "ns", "mem": "B", "thru": "B"}
@@ -89,7 +90,7 @@ def converted(table: Any, columns: Sequence[Column], units: Mapping[str, str], *
 
 
 def _scaled(array: Any, scale: int, decimals: int, *, inverse: bool) -> Any:
-    """The numbers in another unit; nsys multiplies times by a fraction and divides sizes, which decides some last digits."""
+    """The numbers in another unit; nsys multiplies times by a fraction and divides sizes, which decides last digits."""
     number = pc.cast(array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array, pa.float64(), safe=False)
     number = number.combine_chunks() if isinstance(number, pa.ChunkedArray) else number
     missing = pc.is_null(number).to_numpy(zero_copy_only=False) if number.null_count else None

@@ -118,7 +118,7 @@ def _budget(path: Path) -> dict[str, Any]:
 
 
 def _write_junit(rows: Sequence[dict[str, Any]], path: Path) -> None:
-    """A test case per limit, with a failure for each that is breached, an error for each that cannot be judged, and its words."""
+    """A test case per limit, with a failure for each that is breached, an error for each not judged, and its words."""
     from xml.etree import ElementTree as ET
 
     from alltrace.cli.output import save

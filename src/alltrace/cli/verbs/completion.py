@@ -37,7 +37,7 @@ def script(shell: str) -> str:
 
 
 class _Completed(Parser):
-    """A parser whose arguments are completed by choices, else by files; with `has_verbs`, verbs replace positional ones."""
+    """A parser whose arguments are completed by choices or files; with `has_verbs`, verbs replace positional ones."""
 
     def __init__(self, **options: Any) -> None:
         self.arguments: dict[str, argparse.Action] = {}

@@ -1,4 +1,4 @@
-"""The verb `demo`: simulates a run with a known problem, imports and analyzes its reports, and prints the true cause."""
+"""The verb `demo`: simulates a known problem, imports and analyzes its reports, and prints the true cause."""
 
 from __future__ import annotations
 
@@ -28,13 +28,15 @@ _NETWORK = ("alltrace collectives {run}", "alltrace stragglers {run}", "alltrace
 CASES: dict[str, Case] = {
     "slow-rank": Case("straggler", (),
         "One rank computes longer than all others, and they wait for it. The first finding names it.",
-        ("alltrace stragglers {run}", "alltrace whatif {run}", "alltrace kernels {run} --names short --by-rank --limit 20")),
+        ("alltrace stragglers {run}", "alltrace whatif {run}",
+            "alltrace kernels {run} --names short --by-rank --limit 20")),
     "slow-host": Case("healthy", ("slow-host:hosts=1:factor=1.3",),
         "All ranks of one host compute longer than those of the other host. The first finding names the host.",
         ("alltrace stragglers {run}", "alltrace whatif {run}", "alltrace breakdown {run}")),
     "imbalance": Case("experts", ("imbalance:ranks=3:extra=1.5",),
-        "One rank has more work than its peers. Its device is as fast as theirs, so replacing the device would not help.",
-        ("alltrace stragglers {run}", "alltrace recipe launch-configurations {run} --limit 10", "alltrace whatif {run}")),
+        "One rank has more work than its peers. Its device is as fast as theirs, so another device would not help.",
+        ("alltrace stragglers {run}", "alltrace recipe launch-configurations {run} --limit 10",
+            "alltrace whatif {run}")),
     "slow-communicator": Case("tensor-data", ("slow-communicator:factor=12",),
         "The transfers of one communicator take longer than those of similar communicators. No rank is late.",
         _NETWORK),
@@ -56,12 +58,14 @@ CASES: dict[str, Case] = {
         (*_HOST, "alltrace stats cuda_api_sum {run}")),
     "pageable-copy": Case("healthy", ("pageable-copy",),
         "Batches are copied from memory that is not pinned, which is slow and makes the host wait.",
-        ("alltrace recipe memory-bandwidth {run}", "alltrace overlap {run}", "alltrace stats cuda_gpu_mem_time_sum {run}")),
+        ("alltrace recipe memory-bandwidth {run}", "alltrace overlap {run}",
+            "alltrace stats cuda_gpu_mem_time_sum {run}")),
     "missing-rank": Case("healthy", ("missing-rank:ranks=5",),
         "The report of one rank is missing (`capture-fault`), so it is unknown whether the others wait for it.",
         ("alltrace info {run}", "alltrace collectives {run}")),
     "healthy": Case("healthy", (),
-        "No fault was simulated. The findings show what such a run always loses, above all communication that cannot be hidden.",
+        "No fault was simulated. The findings show what such a run always loses, mostly communication that cannot "
+        "be hidden.",
         ("alltrace efficiency {run}", "alltrace overlap {run}", "alltrace critical-path {run}")),
 }  # fmt: skip
 

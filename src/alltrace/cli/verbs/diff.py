@@ -1,4 +1,4 @@
-"""The verb `diff`: compares two runs by what is in them: counts, totals, exact quartiles, and whether a difference is chance."""
+"""The verb `diff`: compares two runs by what is in them: counts, totals, quartiles, and whether it is chance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verb `import`: makes a run directory, or brings it up to date; run again after an interruption, it continues from there."""
+"""The verb `import`: makes a run directory, or brings it up to date; after an interruption it continues."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def _part(args: argparse.Namespace, rules: KernelRules | None) -> int:
 
 
 def _checked_logs(args: argparse.Namespace) -> int | None:
-    """How far local times of GPU logs are ahead of UTC; what is wrong with logs is reported before hours of import, not after."""
+    """How far local times of GPU logs are ahead of UTC; faulty logs are reported before hours of import."""
     if args.gpu_log_utc_offset is not None and not args.gpu_log:
         raise UsageError("--gpu-log-utc-offset needs --gpu-log, which was not given")
     if args.pattern and not args.training_log:

@@ -1,4 +1,4 @@
-"""The verb `ncu`: shows reports of Nsight Compute, which need not be installed: speed of light, rules, source lines, advice."""
+"""The verb `ncu`: shows reports of Nsight Compute, without installing it: speed of light, rules, lines, advice."""
 
 from __future__ import annotations
 

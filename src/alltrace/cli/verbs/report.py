@@ -1,4 +1,4 @@
-"""The verb `report`: what a run's main questions answer as one file: a page with charts that needs no network, or Markdown."""
+"""The verb `report`: a run's main answers as one file: a page with charts and no network, or Markdown."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _run_of(text: str, args: argparse.Namespace) -> Path:
-    """The run directory that a text names; reports are imported first. A run that is still being imported is shown as it is."""
+    """The run directory that a text names; reports are imported first. A run in import is shown as it is."""
     import argparse
 
     from alltrace.cli.command import open_from

@@ -28,7 +28,8 @@ _KEPT = 100
 _HANG = "hang.json"
 _SILENT_S = 15.0
 _HANGS_S = 20.0
-"""No verdict is written before; a process counts as ended when it wrote nothing for 12 s while others did, who write every 5 s."""
+"""No verdict is written before; a process counts as ended when it wrote nothing for 12 s while others did, who write
+every 5 s."""
 _STEPS_LONG = 5.0
 _PUSH_S = 15.0
 

@@ -106,7 +106,8 @@ _VIEWS = (
     View("analysis", "launch_latency", "From each call to the start of what it launched.", function="Last Send Dur.",
         units="ns", tags=_LAUNCHES),
     View("analysis", "kernel_duration",
-        "Length of each kernel, 0 where none runs; where kernels of a stream overlap, from one begin or end to the next.",
+        "Length of each kernel, 0 where none runs; where a stream's kernels overlap, from one begin or end to the "
+        "next.",
         ("CUDA kernel",), units="ns", operation="product", parts=(_BURSTS, _IN_KERNEL)),
     View("analysis", "copy_sizes", "Bytes of each copy.", ("CUDA memory transfer size (bytes)",), units="bytes"),
     View("analysis", "copy_bandwidth", "Bytes of each copy over its time.", ("CUDA memory transfer size (bytes)",),
@@ -172,8 +173,9 @@ def cfg_text(view: View, types: dict[str, int], profile: Profile) -> str:
     # the trace's labels.
     windows = [*view.parts, view]
     lines = [
-        "#ParaverCFG", "ConfigFile.Version: 3.4", f"ConfigFile.NumWindows: {len(windows)}", "ConfigFile.BeginDescription",
-        f"{ev.label_of(view.about)} Written by alltrace.", "ConfigFile.EndDescription", "",
+        "#ParaverCFG", "ConfigFile.Version: 3.4", f"ConfigFile.NumWindows: {len(windows)}",
+        "ConfigFile.BeginDescription", f"{ev.label_of(view.about)} Written by alltrace.", "ConfigFile.EndDescription",
+        "",
     ]  # fmt: skip
     for number, window in enumerate(windows, 1):
         own = {profile.label(label): types[label] for label in window.labels if label in types}
@@ -187,7 +189,8 @@ def _window(view: View, number: int, types: dict[str, int], *, shown: bool) -> l
     color = "window_in_code_color" if view.folder in ("basics", "views") else "window_in_gradient_color"
     if view.parts:
         before = " ".join(str(number - len(view.parts) + n) for n in range(len(view.parts)))
-        kind = ["window_type composed", f"window_id {number}", f"window_factors {' '.join(['1.000000000000'] * len(view.parts))}",
+        kind = ["window_type composed", f"window_id {number}",
+                f"window_factors {' '.join(['1.000000000000'] * len(view.parts))}",
                 f"window_operation {view.operation}", f"window_identifiers {before}"]  # fmt: skip
     else:
         kind = ["window_type single", f"window_id {number}"]
@@ -199,16 +202,16 @@ def _window(view: View, number: int, types: dict[str, int], *, shown: bool) -> l
         "################################################################################",
         f"< NEW DISPLAYING WINDOW {title} >",
         "################################################################################",
-        f"window_name {title}", *kind, "window_position_x 100", "window_position_y 100", "window_width 900", "window_height 300",
-        "window_comm_lines_enabled false", "window_flags_enabled false", "window_noncolor_mode true",
-        f"window_color_mode {color}",
-        "window_logical_filtered true", "window_physical_filtered false", "window_comm_fromto true", "window_comm_tagsize true",
-        "window_comm_typeval true", f"window_units {view.units}", "window_maximum_y 100.000000000000",
-        "window_minimum_y 0.000000000000", "window_compute_y_max true", f"window_level {view.level}",
-        "window_scale_relative 1.000000000000",
-        "window_end_time_relative 1.000000000000", "window_object appl { 1, { All } }", "window_begin_time_relative 0.000000000000",
-        f"window_open {str(shown).lower()}", "window_drawmode 1", "window_drawmode_rows 1", "window_pixel_size 1",
-        "window_labels_to_draw 1", _selected(view, types),
+        f"window_name {title}", *kind, "window_position_x 100", "window_position_y 100", "window_width 900",
+        "window_height 300", "window_comm_lines_enabled false", "window_flags_enabled false",
+        "window_noncolor_mode true", f"window_color_mode {color}",
+        "window_logical_filtered true", "window_physical_filtered false", "window_comm_fromto true",
+        "window_comm_tagsize true", "window_comm_typeval true", f"window_units {view.units}",
+        "window_maximum_y 100.000000000000", "window_minimum_y 0.000000000000", "window_compute_y_max true",
+        f"window_level {view.level}", "window_scale_relative 1.000000000000",
+        "window_end_time_relative 1.000000000000", "window_object appl { 1, { All } }",
+        "window_begin_time_relative 0.000000000000", f"window_open {str(shown).lower()}", "window_drawmode 1",
+        "window_drawmode_rows 1", "window_pixel_size 1", "window_labels_to_draw 1", _selected(view, types),
         f"window_compose_functions {{ 9, {{ {composed}, {{topcompose1, {view.top}}}, {{topcompose2, As Is}} }} }}",
     ]  # fmt: skip
     if view.parts:

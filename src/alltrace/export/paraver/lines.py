@@ -56,7 +56,7 @@ class Lines:
         return list(self._shapes)
 
     def take(self, objects: Int64, shapes: Iterable[tuple[int, Form]]) -> None:
-        """Know the shapes of the lines of some objects that another process has packed: all that it has, by its numbers."""
+        """Know the shapes of the lines of some objects that another process has packed: all of them, by its numbers."""
         self._first_shapes[objects] = len(self._known_as)
         self._known_as += [self.shape(variant, *form) for variant, form in shapes]
 

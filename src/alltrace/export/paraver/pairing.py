@@ -1,4 +1,4 @@
-"""Messages: which send is received where, over all ranks; the k-th send of a pair and tag is met by the k-th receive."""
+"""Messages: which send is received where, over all ranks; the k-th send of a pair and tag meets the k-th receive."""
 
 from __future__ import annotations
 

@@ -163,7 +163,7 @@ class RecordWriter:
         sizes: Any,
         tags: Any,
     ) -> None:
-        """Add n communications; `sent` and `received` are logical and physical times, sizes and tags one number or n."""
+        """Add n communications; `sent`, `received` are logical and physical times, sizes and tags one number or n."""
         (issued, moved), (arrived, finished) = sent, received
         self.counts["communications"] += len(issued)
         if not len(issued):

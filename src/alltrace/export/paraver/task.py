@@ -212,7 +212,7 @@ class Task:
             self._joined.waits(*self._call(batch), np.where(numbers(batch, "stream") == UNKNOWN, -1, streams))
 
     def _join(self) -> None:
-        """Communications from the calls to what they launched: sent when the call starts, gone when it ends; also queries waits."""
+        """Communications from the calls to what they launched: sent at a call's start, gone at its end; also waits."""
         for (logical, gone, callers, arrives, tracks, sizes, tags), (
             starts,
             ends,
@@ -411,7 +411,7 @@ def _changes(blocks: Iterable[tuple[Int64, ...]]) -> Iterator[tuple[Int64, Int64
 # Calls come last, as many launch nothing, and those are dropped at once. Correlation 0 belongs to work without a
 # launch. Of nested calls of one correlation the outermost is used. `rows`: where to sort, of five columns.
 class _CallJoin:
-    """Takes work, waits for work and then calls, and joins them by process and correlation: which call launched, which waited."""
+    """Takes work, waits for work and then calls, and joins them: which call launched, which waited."""
 
     def __init__(self, rows: RowSorter) -> None:
         self._rows = rows

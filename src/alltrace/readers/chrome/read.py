@@ -1,4 +1,4 @@
-"""Opens a trace for viewers that alltrace exported as canonical tables: its slices and marks, each of the table of its track."""
+"""Opens a trace for viewers that alltrace exported as canonical tables: slices and marks, each of its track's table."""
 
 from collections.abc import Callable
 from contextlib import closing

@@ -1,1 +1,1 @@
-"""Logs of clocks, power, temperature and clock event reasons of GPUs: of `nvidia-smi`, `dcgmi dmon` and DCGM's exporter."""
+"""Logs of GPU clocks, power, temperature, clock event reasons: of `nvidia-smi`, `dcgmi dmon` and DCGM's exporter."""

@@ -9,14 +9,15 @@ ROLES = {
     "xpu_runtime": RUNTIME, "mtia_runtime": RUNTIME, "hpu_op": RUNTIME, "glow_runtime": RUNTIME,
     "cuda_driver": DRIVER, "hip_driver": DRIVER, "privateuse1_driver": DRIVER, "xpu_driver": DRIVER, "cuda_sync": WAIT,
     "mtia_ccp_events": KERNEL,
-    "user_annotation": ANNOTATION, "cpu_op": OPERATOR, "operator": OPERATOR, "python_function": PYTHON, "overhead": OVERHEAD,
-    "cuda_profiler_range": COUNTERS,
+    "user_annotation": ANNOTATION, "cpu_op": OPERATOR, "operator": OPERATOR, "python_function": PYTHON,
+    "overhead": OVERHEAD, "cuda_profiler_range": COUNTERS,
 }  # fmt: skip
 """Category in lower case to role, as Kineto's ActivityType.cpp has them, and their older names."""
 
 IGNORED = frozenset(
     """
-    gpu_user_annotation ac2g async fwdbwd async_cpu_to_gpu async_gpu external_correlation cpu_instant_event cuda_event trace
+    gpu_user_annotation ac2g async fwdbwd async_cpu_to_gpu async_gpu external_correlation cpu_instant_event cuda_event
+    trace
     """.split()
 )
 """Categories with redundant events: projections of ranges, arrows, and the profiler's own spans."""

@@ -106,13 +106,14 @@ def _list(text: str) -> list[Any]:
 
 CALL = "record_param_comms"
 _OPS = {
-    "allreduce": "AllReduce", "allreducecoalesced": "AllReduce", "allreducesparse": "AllReduce", "allgather": "AllGather",
-    "allgatherv": "AllGather", "allgatherbase": "AllGather", "allgatherinto": "AllGather", "allgatherintotensor": "AllGather",
-    "allgatherintotensorcoalesced": "AllGather", "allgathercoalesced": "AllGather", "reducescatter": "ReduceScatter",
-    "reducescatterv": "ReduceScatter", "reducescatterbase": "ReduceScatter", "reducescattertensor": "ReduceScatter",
-    "reducescattertensorcoalesced": "ReduceScatter", "alltoall": "AllToAll", "alltoallv": "AllToAll", "alltoallbase": "AllToAll",
-    "broadcast": "Broadcast", "broadcastoop": "Broadcast", "reduce": "Reduce", "reduceoop": "Reduce", "gather": "Gather",
-    "scatter": "Scatter", "barrier": "Barrier", "send": "Send", "recv": "Recv", "recvanysource": "Recv",
+    "allreduce": "AllReduce", "allreducecoalesced": "AllReduce", "allreducesparse": "AllReduce",
+    "allgather": "AllGather", "allgatherv": "AllGather", "allgatherbase": "AllGather", "allgatherinto": "AllGather",
+    "allgatherintotensor": "AllGather", "allgatherintotensorcoalesced": "AllGather", "allgathercoalesced": "AllGather",
+    "reducescatter": "ReduceScatter", "reducescatterv": "ReduceScatter", "reducescatterbase": "ReduceScatter",
+    "reducescattertensor": "ReduceScatter", "reducescattertensorcoalesced": "ReduceScatter", "alltoall": "AllToAll",
+    "alltoallv": "AllToAll", "alltoallbase": "AllToAll", "broadcast": "Broadcast", "broadcastoop": "Broadcast",
+    "reduce": "Reduce", "reduceoop": "Reduce", "gather": "Gather", "scatter": "Scatter", "barrier": "Barrier",
+    "send": "Send", "recv": "Recv", "recvanysource": "Recv",
 }  # fmt: skip
 """`Collective name`, in lower case, to the operation; `wait`, `init` and similar names are none."""
 
@@ -124,8 +125,8 @@ _OUTPUT_COUNTS = ("ReduceScatter", "Recv")  # what counts is what arrives: a ran
 _KERNEL_FIELDS = ("ts", "dur", "device", "stream", "correlation", "external", "name")
 _CALL_FIELDS = ("ts", "dur", "pid", "tid", "external")
 _ARGUMENTS = (
-    "collective", "dtype", "in_count", "out_count", "group_size", "group", "members", "sequence", "source", "target", "root",
-    "rank",
+    "collective", "dtype", "in_count", "out_count", "group_size", "group", "members", "sequence", "source", "target",
+    "root", "rank",
 )  # fmt: skip
 _LAUNCH_FIELDS = ("ts", "dur", "pid", "tid", "correlation", "external")
 _MOST_MEMBERS_NAMED = 1024

@@ -18,8 +18,8 @@ MEMORY_KINDS = ("pageable", "pinned", "device", "array", "managed", "device-stat
 SYNC_KINDS = ("event", "stream-wait", "stream", "context", "unknown")
 
 MEMORIES = (
-    "cpu", "cuda", "mkldnn", "opengl", "opencl", "ideep", "hip", "fpga", "maia", "xla", "vulkan", "metal", "xpu", "mps", "meta",
-    "hpu", "ve", "lazy", "ipu", "mtia", "privateuse1",
+    "cpu", "cuda", "mkldnn", "opengl", "opencl", "ideep", "hip", "fpga", "maia", "xla", "vulkan", "metal", "xpu", "mps",
+    "meta", "hpu", "ve", "lazy", "ipu", "mtia", "privateuse1",
 )  # fmt: skip
 """Kinds of devices by PyTorch's number (`c10/core/DeviceType.h`)."""
 

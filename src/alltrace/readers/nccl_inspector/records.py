@@ -1,4 +1,4 @@
-"""Reads the files of NCCL Inspector, the profiler plugin of NCCL and RCCL that writes a line of JSON for each operation that ended.
+"""Reads the files of NCCL Inspector, NCCL's and RCCL's plugin that writes a line of JSON for each operation.
 
 The format is defined by `plugins/profiler/inspector/inspector_json.cc` in NVIDIA/nccl, versions 4.0 (a record for each
 operation), 4.1 (`dump_stats`: what the ring buffers lost), 4.2 (`coll_algo`, `coll_proto`) and later ones; records of

@@ -82,7 +82,8 @@ AFFINITY = re.compile(
     rb"(?:Setting affinity for GPU [0-9]{1,9} to (?P<set>[0-9a-f][0-9a-f,-]*)"
     rb"|Affinity for GPU [0-9]{1,9} is .*\(GPU affinity = (?P<near>[0-9a-f][0-9a-f,-]*) )"
 )
-"""CPUs near a GPU: a mask in groups of eight hexadecimal digits, or ranges (since 2.27). `set`: a process may use it."""
+"""CPUs near a GPU: a mask in groups of eight hexadecimal digits, or ranges (since 2.27). `set`: a process may use
+it."""
 NVLS = re.compile(rb"(?:NVLS |Connected NVLS|CollNet/NVLS)")
 CONNECTED = re.compile(rb"Connected all (?:rings|trees)")
 ENV = re.compile(rb"(?P<name>N?CCL_[A-Z0-9_]{1,100}|RCCL_[A-Z0-9_]{1,100}) set by environment to (?P<value>.*)")

@@ -1,4 +1,4 @@
-"""Reads tables of nccl-tests: any program and version, any launcher's prefix, many runs in a file; and JSON written with -J.
+"""Reads tables of nccl-tests: any program, version and prefix, many runs in a file; and JSON written with -J.
 
 The columns come from the table's own header, so the code is independent of the version. Source of the forms:
 nccl-tests, src/common.cu, from 2.0 to 2.19.

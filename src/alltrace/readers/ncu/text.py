@@ -77,8 +77,9 @@ _PREFIXES = {"K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 _COUNTED = frozenset({"byte", "hz", "sector", "inst", "cycle", "thread", "warp", "request", "block", "flop"})
 
 _EXPECTED = "a report of Nsight Compute (.ncu-rep), or the output of `ncu --page raw` or `--page details`"
-_FACTS = ("ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Kernel Time", "Context", "Stream", "Block Size",
-          "Grid Size", "Device", "CC", "thread Domain:Push/Pop_Range:PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg")  # fmt: skip
+_FACTS = ("ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Kernel Time", "Context", "Stream",
+          "Block Size", "Grid Size", "Device", "CC",
+          "thread Domain:Push/Pop_Range:PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg")  # fmt: skip
 _RULE = ("Rule Name", "Rule Type", "Rule Description", "Estimated Speedup Type", "Estimated Speedup")
 _KINDS = {"INF": "ok", "WRN": "warning", "ERR": "error", "OPT": "optimization"}
 _NUMBER = re.compile(r"[+-]?(?:[0-9][0-9,]*\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
@@ -113,8 +114,9 @@ class _Draft:
         grid = self.grid or _sizes_of(self.metrics, "launch__grid_dim")
         block = self.block or _sizes_of(self.metrics, "launch__block_dim")
         return Launch(
-            number, self.name, short_name(self.name), grid, block, self.context, self.stream, self.process, self.metrics,
-            rules=tuple(Rule(rule, rule, section, tuple(messages)) for (section, rule), messages in self.rules.items()),
+            number, self.name, short_name(self.name), grid, block, self.context, self.stream, self.process,
+            self.metrics, rules=tuple(Rule(rule, rule, section, tuple(messages)) for (section, rule),
+                messages in self.rules.items()),
         )  # fmt: skip
 
     def add(self, name: str, unit: str, text: str) -> None:
@@ -321,7 +323,7 @@ def _value(text: str, unit: str) -> Metric | None:
 
 @cache
 def base_factor(unit: str) -> float | None:
-    """What a value in `unit` is multiplied by to be in its base unit; None for a unit that has none (a share, a count, none).
+    """What a value in `unit` is multiplied by to be in its base unit; None for others (share, count, none).
 
     A time is in ns, except below a fraction stroke, where it is a second; K, M, G and T are decimal.
     """

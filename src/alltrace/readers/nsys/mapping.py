@@ -85,8 +85,8 @@ TIMES = {"start": copy("start"), "end": copy("end")}
 
 
 COPY_KINDS = (
-    "unknown", "HtoD", "DtoH", "HtoA", "AtoH", "AtoA", "AtoD", "DtoA", "DtoD", "HtoH", "PtoP", "UvmHtoD", "UvmDtoH", "UvmDtoD",
-    "memset",
+    "unknown", "HtoD", "DtoH", "HtoA", "AtoH", "AtoA", "AtoD", "DtoA", "DtoD", "HtoH", "PtoP", "UvmHtoD", "UvmDtoH",
+    "UvmDtoD", "memset",
 )  # fmt: skip
 """CUPTI's numbers of the kinds of copies, and our own last one."""
 
@@ -382,7 +382,8 @@ def unreadable(tables: Mapping[str, Collection[str]]) -> Iterator[tuple[str, tup
 
 
 _OTHERS_READ = re.compile(
-    r"(ANALYSIS|TARGET_INFO|META_DATA|EXPORT_META_DATA|ENUM|MPI_(RANKS|COMMUNICATORS)|NVTX_PAYLOAD|GENERIC_EVENT|OSRT_FILE_ACCESS|"
+    r"(ANALYSIS|TARGET_INFO|META_DATA|EXPORT_META_DATA|ENUM|MPI_(RANKS|COMMUNICATORS)|NVTX_PAYLOAD|GENERIC_EVENT|"
+    r"OSRT_FILE_ACCESS|"
     r"NIC_ID_MAP|SAMPLING_CALLCHAINS|DIAGNOSTIC_EVENT|CUPTI_ACTIVITY_KIND_CUDA_EVENT)(_|S$|$)"
 )
 """Tables that complete rows of others, or say something of the report."""

@@ -23,7 +23,8 @@ from alltrace.trace.names import name_id
 from alltrace.trace.schema import TABLES
 
 _COLUMNS = (
-    "rank", "timestamp", "commHandle", "parentHandle", "localRank", "size", "groupRoot", "groupRootUid", "commUid", "members",
+    "rank", "timestamp", "commHandle", "parentHandle", "localRank", "size", "groupRoot", "groupRootUid", "commUid",
+    "members",
 )  # fmt: skip
 _NONE = -1
 _ALWAYS = -(2**62)

@@ -14,7 +14,8 @@ from alltrace.trace.errors import InputError
 
 _HEADER = re.compile(
     r"#Paraver \((?P<date>[^)]*)\):(?P<time>[0-9]+)(?P<unit>_ns|_us|_ms)?"
-    r":(?P<nodes>0|[0-9]+\([0-9]+(?:,[0-9]+)*\)|[0-9]+):(?P<count>[0-9]+)(?P<appls>(?:[:,][0-9]+\([^)]*\))+)(?:,(?P<comms>[0-9]+))?"
+    r":(?P<nodes>0|[0-9]+\([0-9]+(?:,[0-9]+)*\)|"
+    r"[0-9]+):(?P<count>[0-9]+)(?P<appls>(?:[:,][0-9]+\([^)]*\))+)(?:,(?P<comms>[0-9]+))?"
 )
 _APPL = re.compile(r"[:,](?P<tasks>[0-9]+)\((?P<threads>[^)]*)\)")
 _PROCESSES = re.compile(r"([0-9]+):([0-9]+)")

@@ -32,8 +32,9 @@ from alltrace.trace.mpi_sizes import message_of_buffers
 
 CALL_SLOT, LAST_WORK = 0, 4
 _KEPT = {
-    ev.MEMORY_BYTES: "bytes", ev.GRAPH_ID: "graph", ev.GRAPH_EXEC: "graph_exec", ev.MPI_SENT: "sent", ev.MPI_RECEIVED: "received",
-    ev.CORRELATION: "correlation", **{number: column for number, (column, _) in ev.GEOMETRY.items()},
+    ev.MEMORY_BYTES: "bytes", ev.GRAPH_ID: "graph", ev.GRAPH_EXEC: "graph_exec", ev.MPI_SENT: "sent",
+    ev.MPI_RECEIVED: "received", ev.CORRELATION: "correlation",
+    **{number: column for number, (column, _) in ev.GEOMETRY.items()},
 }  # fmt: skip
 """Types that go with others, and what their values are."""
 _NVTX = "NVTX "
@@ -80,7 +81,8 @@ class Parsed(Pass):
             while True:
                 line = core.pair(
                     line, lines.values, lines.offsets, lines.wrong, self._first, tables.types, tables.slot_of, kinds,
-                    tables.place_of, heads, waiting, depths, places, out, counters, ev.LENGTH, CALL_SLOT, LAST_WORK, ev.TAG_KERNEL,
+                    tables.place_of, heads, waiting, depths, places, out, counters, ev.LENGTH, CALL_SLOT, LAST_WORK,
+                    ev.TAG_KERNEL,
                 )  # fmt: skip
                 if line == len(lines.wrong):
                     break
@@ -258,9 +260,10 @@ def _slots_of(events: Iterable[EventType]) -> _Slots:
         (ev.CALL, "api", None), (ev.KERNEL, "kernels", None), (named.get("NCCL kernel", -1), "kernels", None),
         (ev.MEMORY_OP, "copies", None), (named.get("CUDA graph", -1), "graphs", None),
         (ev.MPI_P2P, "mpi", "p2p"), (ev.MPI_COLLECTIVE, "mpi", "collective"), (ev.MPI_REST, "mpi", "other"),
-        (ev.OPENACC_OTHER, "openacc", "other"), (ev.OPENACC_DATA, "openacc", "data"), (ev.OPENACC_LAUNCH, "openacc", "launch"),
-        (ev.OPENMP, "openmp", None), (ev.OSRT, "osrt", None), (ev.UCX, "ucx", None), (ev.SYSCALL, "syscalls", None),
-        (ev.RANGE_STARTEND, "ranges", None), (ev.MARK, "marks", None),
+        (ev.OPENACC_OTHER, "openacc", "other"), (ev.OPENACC_DATA, "openacc", "data"),
+        (ev.OPENACC_LAUNCH, "openacc", "launch"), (ev.OPENMP, "openmp", None), (ev.OSRT, "osrt", None),
+        (ev.UCX, "ucx", None), (ev.SYSCALL, "syscalls", None), (ev.RANGE_STARTEND, "ranges", None),
+        (ev.MARK, "marks", None),
     ]  # fmt: skip
     slots = [
         _Slot(table, word, labels.get(n, ("", {}))[1], PUNCTUAL if n == ev.MARK else 0) for n, table, word in wanted

@@ -207,7 +207,8 @@ class RocpdReader:
         )
         count = about.get("cu_count")
         return {
-            "device": row, "ordinal": ordinal, "gpu": ordinal, "bus_id": bus, "name": self._names.add(name) if name else None,
+            "device": row, "ordinal": ordinal, "gpu": ordinal, "bus_id": bus,
+            "name": self._names.add(name) if name else None,
             "sm_count": count if isinstance(count, int) and 0 <= count < _INT32 else None,
         }  # fmt: skip
 
@@ -326,9 +327,10 @@ class RocpdReader:
             times = self._times(of, place)
             if times is not None and _text(level) == "REAL" and _text(kind) in ("ALLOC", "FREE"):
                 yield {
-                    "time": times["start"], "process": times["process"], "device": self._device_of.get((of.suffix, agent)),
-                    "kind": "allocate" if _text(kind) == "ALLOC" else "free", "memory": "device",
-                    "bytes": _int(size), "address": _int(address),
+                    "time": times["start"], "process": times["process"],
+                    "device": self._device_of.get((of.suffix, agent)),
+                    "kind": "allocate" if _text(kind) == "ALLOC" else "free", "memory": "device", "bytes": _int(size),
+                    "address": _int(address),
                 }  # fmt: skip
 
     def _kernel_counters(self, of: TableSet) -> Iterator[dict[str, Any]]:
@@ -342,8 +344,9 @@ class RocpdReader:
             if times is not None:
                 number[agent] = number.get(agent, 0) + 1
                 dispatches[event] = {
-                    "time": times["start"], "process": times["process"], "device": self._device_of.get((of.suffix, agent)),
-                    "number": number[agent], "name": self._names.add(symbols.get(kernel, ("unknown_kernel", None))[0]),
+                    "time": times["start"], "process": times["process"],
+                    "device": self._device_of.get((of.suffix, agent)), "number": number[agent],
+                    "name": self._names.add(symbols.get(kernel, ("unknown_kernel", None))[0]),
                 }  # fmt: skip
         for event, metric, value in self._select(of, "rocpd_pmc_event", ("event_id", "pmc_id", "value")):
             if event in dispatches and isinstance(value, int | float):

@@ -34,7 +34,8 @@ _NANO_GPT = re.compile(
     rf"\biter (?P<step>[0-9]{{1,15}}): loss (?P<loss>{_REAL}), time (?P<ms>{_NUMBER})ms(?:, mfu (?P<mfu>{_NUMBER})%)?"
 )
 _COMPOSER = re.compile(
-    r"(?:\[epoch=(?P<epoch>[0-9]{1,9})(?:/[0-9]{1,9})?\])?\[batch=(?P<batch>[0-9]{1,15})(?:/(?P<total>[0-9]{1,15}))?\]:\s*$"
+    r"(?:\[epoch=(?P<epoch>[0-9]{1,9})(?:/[0-9]{1,9})?\])?\[batch=(?P<batch>[0-9]{1,15})"
+    r"(?:/(?P<total>[0-9]{1,15}))?\]:\s*$"
 )
 _COMPOSER_VALUE = re.compile(rf"^\s+Train (?P<key>\S+/\S+): (?P<value>{_REAL})\s*$")
 _VERL = re.compile(r"\bstep:(?P<step>[0-9]{1,15}) - (?P<pairs>\S+:.*)")
@@ -52,7 +53,9 @@ _FSDP = re.compile(
     rf" lr: (?P<learning_rate>{_NUMBER}))?"
 )
 _BAR = re.compile(
-    rf"(?P<percent>[0-9]{{1,3}})%\|[^|]*\|\s*(?P<step>[0-9]{{1,15}})/(?P<total>[0-9]{{1,15}})\s*\[(?P<elapsed>[0-9:]+)<[^,\]]*(?:,\s*(?P<rate>{_NUMBER})\s?(?P<unit>it/s|s/it))?(?P<rest>[^\n]*"
+    rf"(?P<percent>[0-9]{{1,3}})%\|[^|]*\|"
+    rf"\s*(?P<step>[0-9]{{1,15}})/(?P<total>[0-9]{{1,15}})\s*\[(?P<elapsed>[0-9:]+)<[^,\]]*(?:,"
+    rf"\s*(?P<rate>{_NUMBER})\s?(?P<unit>it/s|s/it))?(?P<rest>[^\n]*"
     rf")"
 )
 _BAR_PAIR = re.compile(rf"([A-Za-z_][A-Za-z0-9_./ ]{{0,60}}?)=({_REAL})")

@@ -13,7 +13,8 @@ from alltrace.trace import columns as col
 from alltrace.trace.arrays import Int64, coded, integers, is_one_of
 
 ALLOCATIONS = (
-    "time", "thread", "device", "memory", "kind", "bytes", "address", "allocated_bytes", "reserved_bytes", "source_row", "stack",
+    "time", "thread", "device", "memory", "kind", "bytes", "address", "allocated_bytes", "reserved_bytes", "source_row",
+    "stack",
 )  # fmt: skip
 """The columns of `allocations` that `pools_of` reads."""
 

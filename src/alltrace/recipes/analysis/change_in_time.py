@@ -20,8 +20,8 @@ _FEWEST_TO_GROW = 8  # from this number of steps on, steady growth is
 _AT_THE_END = 2  # a device that is slower from a step on is so in this many steps at least
 
 _SURE = 4.0
-"""The parts of a rank's steps differ if their means are this many of their standard errors apart, and what the largest of all
-splits of all ranks reaches by chance."""
+"""The parts of a rank's steps differ if their means are this many of their standard errors apart, and what the largest
+of all splits of all ranks reaches by chance."""
 
 _MOSTLY = 0.8  # this share of the steps of each part is on its side of the middle between the parts
 

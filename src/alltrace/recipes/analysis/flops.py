@@ -1,4 +1,4 @@
-"""How many floating-point operations an operator of PyTorch does, and the least it must move, from the shapes it was called with.
+"""Floating-point operations of a PyTorch operator, and the least it must move, by its shapes.
 
 A multiplication and an addition are two operations. What is counted is what `torch.utils.flop_counter` counts: the
 products of matrices, convolutions and attention; additions of a bias, activations and softmax are left out, and a
@@ -28,9 +28,10 @@ from typing import Any
 Shape = tuple[int, ...]
 
 _WIDTHS = {
-    "float": 4, "double": 8, "half": 2, "bfloat16": 2, "char": 1, "signedchar": 1, "unsignedchar": 1, "byte": 1, "short": 2,
-    "shortint": 2, "int": 4, "long": 8, "longint": 8, "bool": 1, "float8_e4m3fn": 1, "float8_e5m2": 1, "float8_e4m3fnuz": 1,
-    "float8_e5m2fnuz": 1, "complex<float>": 8, "complex<double>": 16, "complexfloat": 8, "complexdouble": 16,
+    "float": 4, "double": 8, "half": 2, "bfloat16": 2, "char": 1, "signedchar": 1, "unsignedchar": 1, "byte": 1,
+    "short": 2, "shortint": 2, "int": 4, "long": 8, "longint": 8, "bool": 1, "float8_e4m3fn": 1, "float8_e5m2": 1,
+    "float8_e4m3fnuz": 1, "float8_e5m2fnuz": 1, "complex<float>": 8, "complex<double>": 16, "complexfloat": 8,
+    "complexdouble": 16,
 }  # fmt: skip
 EXPERTS = (
     *(

@@ -169,7 +169,7 @@ def _blocks_from(
 
 
 def _captures(api: Mapping[str, Int64], role: Int64, launched: NDArray[np.bool_]) -> list[Int64]:
-    """The calls that launched a kernel in each capture, in order: calls of all threads of the process that ran no work."""
+    """The calls that launched a kernel in each capture, in order: calls of the process' threads without work."""
     start, end, thread, process = (api[column] for column in ("start", "end", "thread", "process"))
     launches = []
     for begin in np.flatnonzero(role == _BEGIN).tolist():

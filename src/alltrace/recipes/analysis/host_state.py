@@ -1,4 +1,4 @@
-"""Whether the threads that launch kernels had a CPU while they delayed a device, what they ran there, and which CPUs it were.
+"""Whether the threads that launch kernels had a CPU while they delayed a device, what they ran, and where.
 
 Both come from what nsys records of CPUs: scheduling events of threads (`sched`) and CPU samples (`samples`).
 """
@@ -44,8 +44,8 @@ _BUSY, _IDLE = 0.8, 0.2
 """A thread with a CPU for the first share of the time is busy, one with less than the second waits or cannot run."""
 
 _SETTLED = 0.25
-"""A thread is at home on a CPU that has this share of its time: one that is bound to none is at home on none. As large a share on
-another NUMA node is stated."""
+"""A thread is at home on a CPU that has this share of its time: one that is bound to none is at home on none. As large
+a share on another NUMA node is stated."""
 
 _OFTEN, _MORE_OFTEN = 1.0, 3.0
 """A thread wanders if it comes to another CPU as often a second, and so many times as often as others' threads do."""

@@ -57,14 +57,16 @@ class KernelFamily(NamedTuple):
 
 _NVJET = {"t": HALF, "h": HALF, "s": TF32, "d": FP64, "q": FP8, "o": FP8}
 _WORDS = {
-    "f64": FP64, "fp64": FP64, "double": FP64, "f32": FP32, "fp32": FP32, "float": FP32, "tf32": TF32, "f16": HALF, "fp16": HALF,
-    "half": HALF, "bf16": HALF, "bfloat16": HALF, "e4m3": FP8, "e5m2": FP8, "fp8": FP8, "e2m1": FP4, "fp4": FP4,
+    "f64": FP64, "fp64": FP64, "double": FP64, "f32": FP32, "fp32": FP32, "float": FP32, "tf32": TF32, "f16": HALF,
+    "fp16": HALF, "half": HALF, "bf16": HALF, "bfloat16": HALF, "e4m3": FP8, "e5m2": FP8, "fp8": FP8, "e2m1": FP4,
+    "fp4": FP4,
 }  # fmt: skip
 _TYPE = r"(?:tf32|bf16|fp?16|fp?32|fp?64|e4m3|e5m2|e2m1)"
 _XMMA = re.compile(rf"xmma_\w*?_{_TYPE}{_TYPE}_({_TYPE}?)(?:{_TYPE})_{_TYPE}")
 _XMMA_TRAITS = re.compile(r"_(hmma|imma|dmma|ffma|[hsd]gemm)_(?:(tf32|bf16|fp16|fp32)_)?traits")
 _MATH = re.compile(
-    r"(?:^|[_:<])g?(?P<accumulator>[shdic])(?P<shape>\d{3,8})?(?P<between>tf32|bf16|f16)?(?:gemm|cudnn|fprop|dgrad|wgrad)"
+    r"(?:^|[_:<])g?(?P<accumulator>[shdic])(?P<shape>\d{3,8})?(?P<between>tf32|bf16|f16)?(?:gemm|cudnn|fprop|dgrad|"
+    r"wgrad)"
 )
 _FMHA_CUTLASS = re.compile(r"fmha_cutlass[FB]_(f32|f16|bf16)_\w*?sm(\d+)")
 _TENSILE = re.compile(r"Cijk_A\w+?_B\w+?_([A-Z0-9]{1,6})_")

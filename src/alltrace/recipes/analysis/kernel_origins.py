@@ -21,7 +21,8 @@ from alltrace.trace.distinct import distinct, distinct_rows
 _MOST_NAMES = 256
 _LINE = re.compile(r".+\.py\(\d+\): .+")
 _LIBRARY = re.compile(
-    r"(?:^|[/\\])(?:torch|torchvision|triton|apex|transformer_engine|deepspeed|contextlib\.py|functools\.py)(?:[/\\(]|$)"
+    r"(?:^|[/\\])(?:torch|torchvision|triton|apex|transformer_engine|deepspeed|contextlib\.py|"
+    r"functools\.py)(?:[/\\(]|$)"
 )
 """Files with lines that are less informative than those of the calling program."""
 

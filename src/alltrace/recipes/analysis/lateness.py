@@ -185,7 +185,8 @@ def slower_steps(own_ns: Float) -> dict[int, Slower]:
 
 
 CAUSES = ("compute", "communication", "copy", "host")
-"""What a rank does before it arrives: kernels run; none, but other communication; neither, but copies; its device is idle.
+"""What a rank does before it arrives: kernels run; none, but other communication; neither, but copies; its device is
+idle.
 
 Kernels without a rule in which ranks meet are communication here.
 """

@@ -1,4 +1,4 @@
-"""How much the network adapters of a host carried while its devices waited for communication, and how long they waited to send.
+"""How much the network adapters of a host carried while its devices waited, and how long they waited to send.
 
 Both come from the adapters' and switches' counters that nsys samples (`nic_metrics`, `switch_metrics`).
 """
@@ -110,7 +110,7 @@ def _adapter(of: Traffic, judged: Merged) -> Adapter | None:
 
 
 def slow_adapters(states: Mapping[str, NetworkState]) -> SlowAdapters | None:
-    """The adapters that are slow by their own counters; None without any, or if too few carried as much to compare them.
+    """The adapters that are slow by their own counters; None without any, or if too few are alike.
 
     What one adapter carries less than others is no sign of a slow one: a job may use it less. One that is slow carries
     the same bytes for a longer time.

@@ -259,7 +259,7 @@ class Pieces:
 
     @cached_property
     def doubled(self) -> int:
-        """The number of first `levels` for which to read all calls; for the others, only the calls in the ranges are searched.
+        """The number of first `levels` for which to read all calls; for the others, only the ranges' calls.
 
         For each call a look costs about as much as looking through does, and each range as much as `_RANGE` calls.
         """

@@ -1,4 +1,4 @@
-"""What the shapes, strides and formats of an operator's arguments say of how fast it can be: what keeps it from its device's roof.
+"""What the shapes, strides and formats of an operator's arguments say of its speed: what keeps it from the roof.
 
 * few tiles: a product is divided into tiles, each of which one multiprocessor computes; fewer tiles than
   multiprocessors leave some without work (NVIDIA, "Matrix Multiplication Background User's Guide": tile and wave
@@ -33,8 +33,8 @@ _QUERIES_OF_A_TILE = 128
 _FEW_TOKENS = 128
 
 _PRODUCTS = {
-    "mm": 0, "_int_mm": 0, "_scaled_mm": 0, "addmm": 1, "_addmm_activation": 1, "bmm": 0, "baddbmm": 1, "addbmm": 1, "mv": 0,
-    "addmv": 1, "matmul": 0, "linear": 0, "rocm_unquantized_gemm": 0,
+    "mm": 0, "_int_mm": 0, "_scaled_mm": 0, "addmm": 1, "_addmm_activation": 1, "bmm": 0, "baddbmm": 1, "addbmm": 1,
+    "mv": 0, "addmv": 1, "matmul": 0, "linear": 0, "rocm_unquantized_gemm": 0,
 }  # fmt: skip
 _TRANSPOSED = ("linear", "rocm_unquantized_gemm")
 
@@ -51,7 +51,8 @@ _SAME_SIZE = _NORMS | frozenset(
 )
 _SMALLER = frozenset(
     "sum mean amax amin max min argmax argmin norm linalg_vector_norm var std var_mean prod any all max_pool2d"
-    " avg_pool2d max_pool2d_with_indices adaptive_avg_pool2d _adaptive_avg_pool2d nll_loss mse_loss logsumexp topk".split()
+    " avg_pool2d max_pool2d_with_indices adaptive_avg_pool2d _adaptive_avg_pool2d nll_loss mse_loss logsumexp "
+    "topk".split()
 )
 _WRITES_FIRST = frozenset("copy_ fill_ zero_".split())
 

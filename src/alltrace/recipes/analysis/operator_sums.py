@@ -76,7 +76,7 @@ def part_schema() -> pa.Schema:
 
 
 def sums_of(rank: Rank, by: str) -> Any:
-    """The sums of a rank by key, and a last row with all its GPU time as `all_gpu_ns`, and the GPU time of replayed graphs.
+    """The sums of a rank by key, and a last row with all GPU time as `all_gpu_ns`, and that of replayed graphs.
 
     `crossed` counts entries with longer nested entries in total, since those overlap: their self time is 0.
     """
@@ -203,8 +203,8 @@ def _work_inside(nodes: Nodes, operators: _Operators, gpu: Int64) -> dict[str, N
     flops, moved, time = own_flops[roots], own_moved[roots], gpu[roots]
     timed, sized = time > 0, moved >= 0
     counts, sized_counts, *sums = sums_inside(
-        nodes.at, operators.at.of(roots), np.ones(len(roots), np.int64), sized.astype(np.int64), flops, np.where(timed, flops, 0.0),
-        np.where(timed, time, 0), np.where(sized, flops, 0.0), np.where(sized, moved, 0),
+        nodes.at, operators.at.of(roots), np.ones(len(roots), np.int64), sized.astype(np.int64), flops,
+        np.where(timed, flops, 0.0), np.where(timed, time, 0), np.where(sized, flops, 0.0), np.where(sized, moved, 0),
     )  # fmt: skip
     names = ("flops", "timed_flops", "timed_gpu_ns", "sized_flops", "moved_bytes")
     values: dict[str, NDArray[Any]] = dict(zip(names, sums, strict=True))

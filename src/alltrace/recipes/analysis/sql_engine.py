@@ -28,7 +28,7 @@ _RANK = "rank"
 
 
 class PartRows:
-    """The rows of all parts, with `rank` as a column, one batch after the other; a statement may scan them several times.
+    """The rows of all parts, with `rank` as a column, one batch after the other; statements may scan them often.
 
     `schema`: The types of the rows: for each column the one that holds the types of all parts; words are plain text.
     `failure`: Why the rows cannot be read, once that was tried: a statement itself fails with an error of DuckDB.
@@ -73,8 +73,9 @@ def _plain(schema: Any) -> Any:
 
 
 _LIMITS = ("SET memory_limit = '256MiB'", "SET memory_limit = '1GiB'", "RESET memory_limit")
-"""What DuckDB may hold in memory, tried in this order: what a sort or a join needs beyond it goes to disk, but some aggregates
-cannot. Four times as much makes nothing faster. The last is DuckDB's own limit, four fifths of the machine's memory."""
+"""What DuckDB may hold in memory, tried in this order: what a sort or a join needs beyond it goes to disk, but some
+aggregates cannot. Four times as much makes nothing faster. The last is DuckDB's own limit, four fifths of the machine's
+memory."""
 
 MACROS = (
     # the text of a name's id; null if the id is null
@@ -86,9 +87,11 @@ MACROS = (
     "exact_median(value) AS (quantile_disc(value, 0.5) - quantile_disc(-value, 0.5)) / 2",
     # the quartile of n values that has `quarters` of 4 below it; see `statistics_sql.Quantile`
     """quartile_type_2(value, reach, n, quarters) AS kth(value, reach, (n * quarters + 3) // 4 - 1) + (
-        kth(value, reach, least(n * quarters // 4, n - 1))::HUGEINT - kth(value, reach, (n * quarters + 3) // 4 - 1)) / 2""",
+        kth(value, reach, least(n * quarters // 4, n - 1))::HUGEINT
+        - kth(value, reach, (n * quarters + 3) // 4 - 1)) / 2""",
     """quartile_type_7(value, reach, n, quarters) AS kth(value, reach, (n - 1) * quarters // 4) + (
-        kth(value, reach, least((n - 1) * quarters // 4 + 1, n - 1))::HUGEINT - kth(value, reach, (n - 1) * quarters // 4)
+        kth(value, reach, least((n - 1) * quarters // 4 + 1, n - 1))::HUGEINT
+        - kth(value, reach, (n - 1) * quarters // 4)
         ) * (any_value((n - 1) * quarters % 4) / 4)""",
     # a range's name without counters
     f"stem_of(name) AS {stem_sql('name')}",

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 Quantile = Literal["type_2", "type_7"]
-"""How quartiles are read off a sample (Hyndman and Fan, "Sample Quantiles in Statistical Packages", The American Statistician 50,
-1996): `type_2`, the mean of the two neighbours if p * n is whole, else the next value, as `nsys stats` does; or `type_7`, linear
-between neighbours, as pandas and NumPy do. The median is the same in both."""
+"""How quartiles are read off a sample (Hyndman and Fan, "Sample Quantiles in Statistical Packages", The American
+Statistician 50, 1996): `type_2`, the mean of the two neighbours if p * n is whole, else the next value, as `nsys stats`
+does; or `type_7`, linear between neighbours, as pandas and NumPy do. The median is the same in both."""
 
 _FURTHER = "JOIN (SELECT {group}, {aggregates} FROM placed GROUP BY {group}) USING ({group})\n"
 
@@ -25,11 +25,13 @@ WITH named AS (SELECT {keys}, {labels} FROM (SELECT DISTINCT {keys} FROM {source
 grouped AS (SELECT *, dense_rank() OVER (ORDER BY {names}) AS g FROM named),
 placed AS MATERIALIZED (SELECT parts.rank, g, value, count{carried} FROM {source} AS parts JOIN grouped ON {same}),
 reached AS (
-  -- one sort of all rows takes a fifth of the time of a window with a partition for each group; a value may stand in several rows
+  -- one sort of all rows takes a fifth of the time of a window with a partition for each group;
+  -- a value may stand in several rows
   SELECT *, sum(count) OVER (ORDER BY {group}, value ROWS UNBOUNDED PRECEDING)::BIGINT AS place FROM placed
 ),
 sums AS (
-  SELECT {group}, sum(count)::BIGINT AS n, max(place) - n AS before, sum(value::HUGEINT * count) AS total, total // n AS center
+  SELECT {group}, sum(count)::BIGINT AS n, max(place) - n AS before, sum(value::HUGEINT * count) AS total,
+    total // n AS center
   FROM reached GROUP BY ALL
 ),
 summed AS (

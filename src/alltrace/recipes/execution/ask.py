@@ -193,7 +193,7 @@ def answer_notes(
     *,
     aligned: bool,
 ) -> tuple[str, ...]:
-    """The notes of an answer, in addition to those of the whole run: damage, missing tables, and the recipe's own notes.
+    """The notes of an answer, in addition to those of the whole run: damage, missing tables, its own notes.
 
     Without data, a recipe's own notes would suggest that all is well. So they count only if some rank was able to
     answer; an answer without rows and notes then gets a default note.

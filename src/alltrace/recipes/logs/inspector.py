@@ -1,4 +1,4 @@
-"""NCCL Inspector's records of all ranks: which operations lack a record, how long collectives take free of waiting, who comes last.
+"""NCCL Inspector's records of all ranks: operations without a record, transfer times, who comes last.
 
 Ranks are matched by communicator, function and number. The ranks of a synchronizing collective end together, as none
 can end before the last has arrived, so the one that took the shortest time arrived last, and the extra time of another

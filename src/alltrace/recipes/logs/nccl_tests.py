@@ -1,4 +1,4 @@
-"""Tables of nccl-tests: bandwidth by size, a summary of each run, runs side by side, and hosts that are slower than the others.
+"""Tables of nccl-tests: bandwidth by size, summaries, runs side by side, and slow hosts.
 
 Bus bandwidth is algorithm bandwidth (size over time) times a factor that makes it comparable with the speed of a link,
 whatever the number of ranks n: AllReduce 2(n-1)/n; AllGather, ReduceScatter, AlltoAll, Gather, Scatter (n-1)/n;

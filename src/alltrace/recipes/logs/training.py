@@ -1,4 +1,4 @@
-"""Training logs: step time and throughput over a range of steps, their trend, change points and slow steps, runs side by side."""
+"""Training logs: step time and throughput, trend, change points and slow steps, runs side by side."""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -12,8 +12,8 @@ HALF = "FP16/BF16 tensor"
 TENSOR_PRECISIONS = ("FP64 tensor", "TF32 tensor", HALF, "FP8 tensor", "FP4 tensor", "INT8 tensor")
 PRECISIONS = ("FP64", "FP32", *TENSOR_PRECISIONS)
 """The precisions of roofs; those of tensor cores are for dense products. FP6 runs as FP8 does."""
-_SOURCES = {"fp64": "FP64 tensor", "tf32": "TF32 tensor", "fp16": HALF, "bf16": HALF, "fp8": "FP8 tensor", "fp6": "FP8 tensor",
-            "fp4": "FP4 tensor", "int8": "INT8 tensor"}  # fmt: skip
+_SOURCES = {"fp64": "FP64 tensor", "tf32": "TF32 tensor", "fp16": HALF, "bf16": HALF, "fp8": "FP8 tensor",
+            "fp6": "FP8 tensor", "fp4": "FP4 tensor", "int8": "INT8 tensor"}  # fmt: skip
 LEVELS = ("L1", "L2", "DRAM")
 _DEVICE = "device__attribute_"
 _PEAK = re.compile(
@@ -35,11 +35,11 @@ _TENSOR: dict[tuple[int, int], dict[str, int]] = {
     (10, 0): {"TF32 tensor": 4096, HALF: 8192, "FP8 tensor": 16384, "FP4 tensor": 32768, "INT8 tensor": 16384},
     (12, 0): {HALF: 1024, "FP8 tensor": 2048, "FP4 tensor": 4096, "INT8 tensor": 2048},
 }
-"""Dense operations of the tensor cores of a multiprocessor per cycle, of FP16 and FP8 accumulated in FP16 (NVIDIA's whitepapers
-of V100, Turing, A100, GA102, Ada, H100 and RTX Blackwell; 10.0: data sheet of HGX B200, 148 multiprocessors at 1.85 GHz). TF32 of
-8.6, 8.9 and 12.0 is left out: products differ by a factor of two."""
-_SHEETS = {"FP64": "fp64", "FP32": "fp32", "FP64 tensor": "fp64_tensor", "TF32 tensor": "tf32", HALF: "half", "FP8 tensor": "fp8",
-           "FP4 tensor": "fp4", "INT8 tensor": "int8"}  # fmt: skip
+"""Dense operations of the tensor cores of a multiprocessor per cycle, of FP16 and FP8 accumulated in FP16 (NVIDIA's
+whitepapers of V100, Turing, A100, GA102, Ada, H100 and RTX Blackwell; 10.0: data sheet of HGX B200, 148 multiprocessors
+at 1.85 GHz). TF32 of 8.6, 8.9 and 12.0 is left out: products differ by a factor of two."""
+_SHEETS = {"FP64": "fp64", "FP32": "fp32", "FP64 tensor": "fp64_tensor", "TF32 tensor": "tf32", HALF: "half",
+           "FP8 tensor": "fp8", "FP4 tensor": "fp4", "INT8 tensor": "int8"}  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Reports side by side with the first of them: launches matched by kernel name, grid, block and order, or more loosely."""
+"""Reports side by side with the first of them: launches matched by kernel name, grid, block and order, or less."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence

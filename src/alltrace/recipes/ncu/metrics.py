@@ -10,7 +10,8 @@ MAIN: tuple[tuple[col.Column, tuple[str, ...]], ...] = (
     (col.whole("registers", "registers per thread"), ("launch__registers_per_thread",)),
     (col.size("shared_memory_bytes", "shared memory per block"), ("launch__shared_mem_per_block",)),
     (col.real("waves", "waves of blocks per multiprocessor"), ("launch__waves_per_multiprocessor",)),
-    (col.percent("theoretical_occupancy_percent", "warps that fit, of all", None), ("sm__maximum_warps_per_active_cycle_pct",)),
+    (col.percent("theoretical_occupancy_percent", "warps that fit, of all", None),
+        ("sm__maximum_warps_per_active_cycle_pct",)),
     (col.percent("achieved_occupancy_percent", "warps that were there", None), (f"sm__warps_active{_ACTIVE}",)),
     (col.percent("sm_percent", "speed of light of the multiprocessors", None), (f"sm__throughput{_ELAPSED}",)),
     (col.percent("memory_percent", "speed of light of memory", None), (f"gpu__compute_memory_throughput{_ELAPSED}",)),
@@ -23,7 +24,8 @@ MAIN: tuple[tuple[col.Column, tuple[str, ...]], ...] = (
         (f"sm__pipe_tensor_cycles_active{_ELAPSED}", f"sm__inst_executed_pipe_tensor{_ELAPSED}"),
     ),
     (
-        col.percent("issue_percent", "share of the cycles with active warps in which a scheduler issued an instruction", None),
+        col.percent("issue_percent", "share of the cycles with active warps in which a scheduler issued an instruction",
+            None),
         (f"smsp__issue_active{_ACTIVE}", f"smsp__inst_issued{_ACTIVE}", f"sm__inst_issued{_ACTIVE}"),
     ),
 )  # fmt: skip

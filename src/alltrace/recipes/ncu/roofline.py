@@ -1,4 +1,4 @@
-"""Points of a roofline: work per second over work per byte, for each precision and level of memory, under the device's ceilings.
+"""Points of a roofline: work per second over work per byte, by precision and memory level, under the device's ceilings.
 
 Williams, Waterman and Patterson, "Roofline", CACM 52(4), 2009; a level of memory each: Yang, Kurth and Williams,
 "Hierarchical Roofline analysis for GPUs", CCPE 32(20), 2020.

@@ -1,4 +1,4 @@
-"""One row per line of the source, of the PTX or of the machine code (SASS), with its samples and what warps waited for there."""
+"""One row per line of the source, of the PTX or of the machine code (SASS), with samples and the warps' waits."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence

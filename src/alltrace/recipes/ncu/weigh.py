@@ -1,4 +1,4 @@
-"""Launches that Nsight Compute measured, joined with a run: their share of all ranks' time, and what their advice could save."""
+"""Launches that Nsight Compute measured, joined with a run: their share of time, and what their advice saves."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence

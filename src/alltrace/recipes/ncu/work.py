@@ -16,7 +16,8 @@ from alltrace.recipes.ncu.ceilings import (
 from alltrace.trace.launches import Launch
 
 _OPERATIONS = re.compile(
-    r"sm__ops_path_tensor(_op_[a-z]+)?_src_((?:tf|bf|fp|int)[0-9]+(?:_(?:fp|int)[0-9]+)*?)(_dst_[a-z]+[0-9]+)?(_sparsity_o(?:n|ff))?"
+    r"sm__ops_path_tensor(_op_[a-z]+)?_src_((?:tf|bf|fp|int)[0-9]+(?:_(?:fp|"
+    r"int)[0-9]+)*?)(_dst_[a-z]+[0-9]+)?(_sparsity_o(?:n|ff))?"
     r"\.sum(?:\.per_second|\.per_cycle_elapsed)?"
 )
 _VOLTA = 512  # operations of a tensor instruction of a warp: two products of 8x4 by 4x8
@@ -24,7 +25,7 @@ _ELAPSED = ".avg.pct_of_peak_sustained_elapsed"
 
 
 def operations(launch: Launch) -> dict[str, tuple[float, str]]:
-    """Floating-point operations per second by precision, and how they were counted; precisions that are not counted are left out.
+    """Floating-point operations per second by precision, and how they were counted; others are left out.
 
     FP64 and FP32: additions, multiplications and twice the fused multiply-adds of all threads (Kernel Profiling Guide,
     "Roofline Charts"). Tensor: what the report counts; of Volta, 512 per instruction; else the share of cycles in which
@@ -114,7 +115,8 @@ def moved(launch: Launch, level: str) -> float | None:
     """
     if level == "DRAM":
         return _first(
-            per_second(launch, "dram__bytes"), _sum(per_second(launch, f"dram__bytes_{way}") for way in ("read", "write"))
+            per_second(launch, "dram__bytes"), _sum(per_second(launch, f"dram__bytes_{way}") for way in ("read",
+                "write"))
         )  # fmt: skip
     if level == "L2":
         return _first(

@@ -1,4 +1,4 @@
-"""Compares two runs: what is in both by what it is, exact quantiles of its durations, and whether the difference is chance."""
+"""Compares two runs: what is in both by what it is, quantiles of durations, and whether it is chance."""
 
 import math
 from collections.abc import Mapping, Sequence

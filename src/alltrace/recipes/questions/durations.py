@@ -175,11 +175,13 @@ _SOURCES = {
     "collective": _Source("collectives", id="op", bytes="bytes", group_size="group_size"),
 }
 _TABLES = {**{what: (source.table,) for what, source in _SOURCES.items()}, "step": ("ranges", "kernels")}
-_NOTHING = """SELECT 0::INTEGER AS rank, '' AS what, 0::BIGINT AS id, '' AS word, 0::BIGINT AS bytes, 0::BIGINT AS group_size,
+_NOTHING = """SELECT 0::INTEGER AS rank, '' AS what, 0::BIGINT AS id, '' AS word, 0::BIGINT AS bytes,
+0::BIGINT AS group_size,
   0::BIGINT AS value, 0::BIGINT AS count WHERE false"""
 _STEPS = distribution_statement(
     _STORED,
-    """SELECT rank, 'step' AS what, NULL::BIGINT AS id, kind::VARCHAR AS word, NULL::BIGINT AS bytes, NULL::BIGINT AS group_size,
+    """SELECT rank, 'step' AS what, NULL::BIGINT AS id, kind::VARCHAR AS word, NULL::BIGINT AS bytes,
+    NULL::BIGINT AS group_size,
     "end" - start AS value FROM steps WHERE rank IN (SELECT unnest($ranks::BIGINT[]))""",
 )
 _NAMED = f"""

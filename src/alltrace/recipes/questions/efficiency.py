@@ -123,7 +123,7 @@ def _prepared(options: Options, _run: RunFacts) -> Mapping[str, Any]:
 
 
 def _map(rank: Rank, options: Options) -> Any:
-    """The rank's time as sets of intervals: useful and communication of each device, MPI and GPU runtime; and its ranges.
+    """The rank's time as sets of intervals: useful and communication by device, MPI and GPU runtime; and its ranges.
 
     What a device executed is a row of its own, with the instructions as `start` and the cycles as `end`.
     """

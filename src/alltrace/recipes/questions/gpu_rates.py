@@ -97,7 +97,8 @@ def _merge(parts: Sequence[Part], run: RunFacts, _options: Options) -> Answer:
         rows.append(
             {
                 **dict.fromkeys(c.name for c in COLUMNS), "rate": "sm issue", "metric": "all devices",
-                "known_ns": sum(row["known_ns"] for row in executed), "instructions": sum(row["instructions"] for row in executed),
+                "known_ns": sum(row["known_ns"] for row in executed),
+                "instructions": sum(row["instructions"] for row in executed),
             }
         )  # fmt: skip
     notes = ("no GPU metric is one of these rates",) if parts and not rows else ()

@@ -1,4 +1,4 @@
-"""Which operator, module and line of the program launched each kernel, over all ranks: the kernels with most time first.
+"""Which operator, module and line of the program launched each kernel, over all ranks; most time first.
 
 They are those around the call that launched the kernel, the innermost of each kind; for the backward, module and line
 are those of its forward operator. Kernels of a replayed CUDA graph have those of their launches in the capture, if the

@@ -1,4 +1,4 @@
-"""Which sequences of kernels the calls of an operator or range launch, and how often: candidates for fusion or a CUDA graph.
+"""Which sequences of kernels the calls of an operator or range launch, how often: candidates for fusion or a graph.
 
 A sequence is all kernels that one call launched, including nested calls, in the order of their launches. Calls with the
 same sequence are counted together, over all ranks. An operator inside a call of the same name is not counted again.
@@ -81,7 +81,8 @@ def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
     rows = [
         {
             "operator": operator, "kernels": kernels, "length": length, "ranks": int(ranks[n]), "count": int(count[n]),
-            "gpu_total_ns": int(gpu[n]), "gpu_mean_ns": int(gpu[n]) / int(count[n]), "cpu_mean_ns": int(cpu[n]) / int(count[n]),
+            "gpu_total_ns": int(gpu[n]), "gpu_mean_ns": int(gpu[n]) / int(count[n]),
+            "cpu_mean_ns": int(cpu[n]) / int(count[n]),
         }
         for n, operator, kernels, length in zip(
             chosen.tolist(), operators, _as_text(parts, at, lengths, run), lengths, strict=True

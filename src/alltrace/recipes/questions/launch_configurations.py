@@ -46,10 +46,12 @@ def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
 
 _OVER_RANKS = f"""
 WITH configurations AS (
-  SELECT {_KEYS}, count(*) AS ranks, sum(launches) AS count, sum(total) AS total_ns, min(least) AS min_ns, max(most) AS max_ns
+  SELECT {_KEYS}, count(*) AS ranks, sum(launches) AS count, sum(total) AS total_ns, min(least) AS min_ns,
+  max(most) AS max_ns
   FROM parts GROUP BY ALL
 )
-SELECT coalesce(text_of(name), text_of(short_name)) AS name, text_of(short_name) AS short_name, {", ".join(_SIZES)}, ranks, count,
+SELECT coalesce(text_of(name), text_of(short_name)) AS name, text_of(short_name) AS short_name, {", ".join(_SIZES)},
+ranks, count,
   total_ns, total_ns / coalesce(nullif(sum(total_ns) OVER (), 0), 1) * 100 AS time_percent, min_ns, max_ns
 FROM configurations ORDER BY total_ns DESC, 1, {", ".join(_SIZES)}
 """

@@ -143,7 +143,7 @@ def _map_statement(options: Options) -> str:
 
 
 def _rank_tables(rank: Rank, options: Options) -> dict[str, Any]:
-    """The work with a known call, as the table `launched`: matching is a loop, as several calls may have one correlation id.
+    """The work with a known call, as the table `launched`: matching is a loop, as calls may share a correlation id.
 
     Its columns are `rank`, `name` (the id of the kernel's or call's name), `word` (the name of a copy or fill, else
     null), and the start and end of the work and of the call.

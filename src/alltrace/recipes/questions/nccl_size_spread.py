@@ -1,4 +1,4 @@
-"""How collective times spread by message size: a row per operation, communicator size, type and size, straight from the run.
+"""How collective times spread by message size: a row per operation, communicator size, type and size.
 
 A time is that of one rank's operation on the device, including the wait for late ranks; `--measure transfer` takes one
 time for each instance, from the last arrival to the end. Sizes come from the profiler or from NCCL's logs (`import

@@ -1,4 +1,4 @@
-"""How many warps of each kernel fit on a multiprocessor: its theoretical occupancy, from its launches, and what limits it.
+"""How many warps of each kernel fit on a multiprocessor: its theoretical occupancy, and what limits it.
 
 Blocks of a launch are shared out over all multiprocessors; one wave is as many as run at once. Less than one wave
 leaves multiprocessors empty, and the last of few waves is partly empty. The occupancy that was reached is the metric
@@ -59,7 +59,7 @@ class Fit:
 
 
 def blocks_at_once(major: int | None, minor: int | None) -> int | None:
-    """The most blocks on a multiprocessor, which the PyTorch profiler does not write, by compute capability; None if not known.
+    """The most blocks on a multiprocessor, which PyTorch does not write, by compute capability.
 
     Source: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability".
     """
@@ -151,8 +151,8 @@ def _row(of: Mapping[str, Any]) -> dict[str, Any]:
         blocks = blocks_at_once(major, minor)
     row = {
         "name": name, "threads": threads, "registers": registers, "shared_bytes": shared, "launches": of["launches"],
-        "duration_ns": int(of["duration_ns"]), "blocks_per_sm": None, "occupancy_percent": None, "limit": None, "waves_mean": None,
-        "below_wave_percent": None,
+        "duration_ns": int(of["duration_ns"]), "blocks_per_sm": None, "occupancy_percent": None, "limit": None,
+        "waves_mean": None, "below_wave_percent": None,
     }  # fmt: skip
     has = (major, warps, blocks, file, memory)
     if any(v is None or v <= 0 for v in (threads, *has)) or registers is None:
@@ -171,7 +171,8 @@ def _row(of: Mapping[str, Any]) -> dict[str, Any]:
 _OVER_RANKS = f"""
 WITH launched AS (SELECT * REPLACE (coalesce(text_of(name), '') AS name) FROM parts),
 of_grids AS (
-  SELECT {", ".join(_KEYS)}, grid_blocks, sum(launches) AS launches, sum(duration_ns) AS duration_ns, sum(clustered) AS clustered
+  SELECT {", ".join(_KEYS)}, grid_blocks, sum(launches) AS launches, sum(duration_ns) AS duration_ns,
+  sum(clustered) AS clustered
   FROM launched GROUP BY ALL
 )
 SELECT {", ".join(_KEYS)}, sum(launches) AS launches, sum(duration_ns) AS duration_ns, sum(clustered) AS clustered,

@@ -1,4 +1,4 @@
-"""Operators of PyTorch, modules or named ranges: time on the host and the GPU, self and total, and work done, over all ranks.
+"""Operators of PyTorch, modules or named ranges: host and GPU time, self and total, and work, over all ranks.
 
 GPU work belongs to the operator around the call that launched it: its own time goes to the innermost one, total time to
 all those around it. Kernels of a replayed CUDA graph belong to the operators around their launches in the capture,

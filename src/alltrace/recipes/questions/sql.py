@@ -38,7 +38,7 @@ class Limits:
 
 
 def query(run: Run, text: str, limits: Limits | None = None) -> Answer:
-    """The answer to `text`, one SELECT (or DESCRIBE, SHOW, SUMMARIZE, EXPLAIN) in DuckDB's SQL over the canonical tables.
+    """The answer to `text`, one SELECT (or DESCRIBE, SHOW, SUMMARIZE, EXPLAIN) in DuckDB's SQL over canonical tables.
 
     Every table has `rank` and `host` before its own columns; names are text, times ns from the run's start. Besides
     there are `ranks` (`rank`, `local_rank`, `host`, `rank_source`, `start_ns`, `end_ns`, `role`) and `names`. The

@@ -1,4 +1,4 @@
-"""A query in a process of its own, which the system ends where DuckDB's own limits do not hold: the server that asks goes on.
+"""A query in a process of its own, which the system ends where DuckDB's limits fail: the server goes on.
 
 Python runs this file: the child reads the query from its standard input, and writes the answer to its standard output
 as a line of JSON and an Arrow stream. The child is not trusted, as it carries out the text of users: what it writes is

@@ -177,8 +177,8 @@ def _classes(rank: Rank) -> list[Merged]:
     compute = union((merged(kernels, ~talks), merged(graphs)))
     talk = union((merged(kernels, talks), merged(copies, exchanges)))
     return [
-        compute, talk, merged(copies, ~fills & ~exchanges), merged(copies, fills), merged(api), merged(ranges, loads & closed),
-        merged(ranges, operators & closed),
+        compute, talk, merged(copies, ~fills & ~exchanges), merged(copies, fills), merged(api),
+        merged(ranges, loads & closed), merged(ranges, operators & closed),
     ]  # fmt: skip
 
 

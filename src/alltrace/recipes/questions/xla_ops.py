@@ -31,7 +31,8 @@ _THUNK = re.compile(
 )
 """As XLA writes them (xla/backends/profiler, `ModuleAnnotation` and `KernelAnnotation`)."""
 _COLLECTIVE = re.compile(
-    r"(?:all-reduce|all-gather|reduce-scatter|all-to-all|ragged-all-to-all|collective-permute|collective-broadcast|send|recv)"
+    r"(?:all-reduce|all-gather|reduce-scatter|all-to-all|ragged-all-to-all|collective-permute|collective-broadcast|"
+    r"send|recv)"
     r"(?:-(?:start|done))?(?:[.].*)?"
 )
 _KEYS = ("program", "program_id", "op", "scope")

@@ -55,7 +55,7 @@ class Fault:
         return line
 
     def complaint(self, lost: int) -> str | None:
-        """What the profiler writes into the report about it, with the number of device and API events that are missing."""
+        """What the profiler writes into the report about it, with the number of missing device and API events."""
         return None
 
     def placed(self, layout: Layout, groups: tuple[Group, ...]) -> Fault:
@@ -65,7 +65,7 @@ class Fault:
         return self
 
     def moved(self, layout: Layout) -> Fault:
-        """The fault in another layout: a rank that does not exist there becomes its remainder by the number of ranks."""
+        """The fault in another layout: a rank that does not exist there becomes its remainder by their number."""
         return dataclasses.replace(self, ranks=tuple(sorted({rank % layout.ranks for rank in self.ranks})))
 
     def check(self, scenario: Scenario) -> None:

@@ -30,7 +30,7 @@ class LaunchBound(Fault):
         return dataclasses.replace(op, kernels=kernels, durations_ns=durations, gap_ns=self.gap_ns)
 
     def cured(self) -> Fault:
-        """As many kernels, launched at the usual pace: what the device needs between more of them is not a fault of the host."""
+        """As many kernels, launched at the usual pace: the device's time between them is no fault of the host."""
         return _SmallKernels(**{f.name: getattr(self, f.name) for f in dataclasses.fields(self)})
 
 

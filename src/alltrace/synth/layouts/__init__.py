@@ -1,4 +1,4 @@
-"""How ranks share the work: the communicators of a run and the instructions of a step. One class for each family of layouts."""
+"""How ranks share the work: the communicators of a run and the instructions of a step. A class for each family."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all layouts share: the frame of a step, the batch, the optimizer, checkpoints, and kernels with drawn durations."""
+"""What all layouts share: the frame of a step, the batch, the optimizer, checkpoints, and drawn kernels."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from alltrace.synth.scenario import Scenario
 # The gather of the next layer is requested before the kernels of this one, so that only the first of a pass is exposed.
 # Gathers and reductions have separate communicators and streams, both of all ranks.
 class FullySharded(Frame):
-    """Parameters are all-gathered before each layer's forward and backward pass, gradients reduce-scattered after the latter."""
+    """Parameters are all-gathered before each layer's passes, gradients reduce-scattered after."""
 
     def __init__(self, scenario: Scenario) -> None:
         everyone = tuple(range(scenario.layout.ranks))
@@ -62,7 +62,7 @@ class FullySharded(Frame):
         return Collective(self.number("gather"), "AllGather", self._part, GATHER_STREAM_OF_NCCL, thread=thread)
 
     def _gathered(self, thread: int, more: bool) -> list[Op]:
-        """Waits for this layer's parameters and requests the next one's, which start when the previous layer is done."""
+        """Waits for this layer's parameters and requests the next one's, which start when the last layer is done."""
         ops: list[Op] = [StreamWait(COMPUTE_STREAM, GATHER_STREAM_OF_NCCL, thread)]
         return [*ops, self._gather(thread)] if more else ops
 
@@ -71,7 +71,7 @@ class FullySharded(Frame):
 # that brings them back. Gradients of the attention are all-reduced over all ranks, gradients of the experts over the
 # ranks with the same experts.
 class ExpertParallel(Frame):
-    """A mixture of experts: attention is data parallel over all ranks, experts are on the neighbouring ranks of a group."""
+    """A mixture of experts: attention is data parallel over all ranks, experts are on a group's neighbours."""
 
     def __init__(self, scenario: Scenario) -> None:
         layout = scenario.layout

@@ -13,8 +13,9 @@ from alltrace.readers.nsys.sqlite.schema import declared_type
 @together(
     ("declaration", "kind"),
     [
-        ("INTEGER", "int64"), ("bigint unsigned", "int64"), ("REAL", "float64"), ("DOUBLE", "float64"), ("NUMERIC", "float64"),
-        ("TEXT", "string"), ("varchar(9)", "string"), ("", "string"), ("BLOB", "binary"), ("CHARINT", "int64"),
+        ("INTEGER", "int64"), ("bigint unsigned", "int64"), ("REAL", "float64"), ("DOUBLE", "float64"),
+        ("NUMERIC", "float64"), ("TEXT", "string"), ("varchar(9)", "string"), ("", "string"), ("BLOB", "binary"),
+        ("CHARINT", "int64"),
     ],
 )  # fmt: skip
 def test_declarations(declaration, kind):

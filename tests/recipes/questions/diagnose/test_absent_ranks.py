@@ -203,8 +203,8 @@ def test_operations_alone_wait_for_an_absent_rank_unless_all_of_their_communicat
         name=texts.__getitem__, alignment=alignment,
     )  # fmt: skip
     members = SimpleNamespace(
-        communicator=np.zeros(4, np.int64), op=np.full(4, "AllReduce", object), size=np.full(4, 4096), start=np.zeros(4, np.int64),
-        end=np.full(4, MS),
+        communicator=np.zeros(4, np.int64), op=np.full(4, "AllReduce", object), size=np.full(4, 4096),
+        start=np.zeros(4, np.int64), end=np.full(4, MS),
     )  # fmt: skip
     assert (_alone(all_ranks, members).max() > 0) == waits
 

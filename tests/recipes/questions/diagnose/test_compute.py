@@ -1,4 +1,5 @@
-"""Slow devices, slow hosts, uneven work and random variation: runs made by hand, in which one thing is known to be so."""
+"""Slow devices, slow hosts, uneven work and random variation: runs made by hand, in which one thing is known to be
+so."""
 
 from __future__ import annotations
 

@@ -19,7 +19,8 @@ LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 
 
 def program(work=None, load=None, pause=None, late_return=None, alone=None):
-    """Ranks that load a batch, compute, and reduce with Gloo; each cause is what one rank, 2, takes more in each step."""
+    """Ranks that load a batch, compute, and reduce with Gloo; each cause is what one rank, 2, takes more in each
+    step."""
     tables = {rank: {**THREADS, "ranges": [], "collectives": []} for rank in range(RANKS)}
     begin = 0
     for step in range(STEPS):

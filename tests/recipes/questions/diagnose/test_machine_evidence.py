@@ -211,7 +211,8 @@ def test_a_slow_link_is_told_what_its_adapters_sent(tmp_path):
 
 
 def with_cpus(report, cpu, log, rank):
-    """Add two sockets, and a launching thread that is bound to a CPU, to a report; and write what NCCL logs of its GPU."""
+    """Add two sockets, and a launching thread that is bound to a CPU, to a report; and write what NCCL logs of its
+    GPU."""
     with closing(sqlite3.connect(report)) as db, db:
         items = [{"cpuid": n, "socket": n // 8} for n in range(16)]
         db.execute(

@@ -53,7 +53,8 @@ def test_without_waits_compute_and_transfers_run_side_by_side(transfer, saved):
 
 
 def queued(long_ns, short_ns, compute_ns):
-    """Two ranks that compute, exchange something long, behind it on the same stream something short, and compute again."""
+    """Two ranks that compute, exchange something long, behind it on the same stream something short, and compute
+    again."""
     ranks, members = [], []
     for r in range(2):
         rank = Rank(r, rows={t: [] for t in ("kernels", "api", "collectives", "syncs")})

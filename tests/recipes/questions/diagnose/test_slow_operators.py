@@ -1,4 +1,5 @@
-"""Slow operators, on kernels whose rate and roof are known, and on real traces whose names say what is slow about them."""
+"""Slow operators, on kernels whose rate and roof are known, and on real traces whose names say what is slow about
+them."""
 
 from __future__ import annotations
 

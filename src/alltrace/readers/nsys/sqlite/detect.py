@@ -18,8 +18,9 @@ COPY = f"copy the file again, or {AGAIN}"
 
 # Any of these makes a database an export; the names that have been there since 2020 and the commonest of each kind.
 _KNOWN = {
-    "ANALYSIS_DETAILS", "ANALYSIS_FILE", "COMPOSITE_EVENTS", "EXPORT_META_DATA", "GENERIC_EVENTS", "GPU_METRICS", "MPI_RANKS",
-    "META_DATA_CAPTURE", "META_DATA_EXPORT", "NVTX_EVENTS", "OSRT_API", "PROCESSES", "SCHED_EVENTS", "StringIds", "ThreadNames",
+    "ANALYSIS_DETAILS", "ANALYSIS_FILE", "COMPOSITE_EVENTS", "EXPORT_META_DATA", "GENERIC_EVENTS", "GPU_METRICS",
+    "MPI_RANKS", "META_DATA_CAPTURE", "META_DATA_EXPORT", "NVTX_EVENTS", "OSRT_API", "PROCESSES", "SCHED_EVENTS",
+    "StringIds", "ThreadNames",
 }  # fmt: skip
 _KNOWN_STARTS = ("CUPTI_ACTIVITY_KIND_", "TARGET_INFO_")
 

@@ -97,7 +97,7 @@ class TreePages:
         raise self.corrupt(f"its tree is deeper than {_MAX_DEPTH} pages")
 
     def count_about(self) -> int:
-        """About the number of rows, from the heads of some leaves; exact for a small table, and 0 only if there is no row.
+        """About the number of rows, from the heads of some leaves; exact for a small table, 0 only without rows.
 
         Raises `InputError`: the tree is broken.
         """

@@ -13,8 +13,8 @@ _MOST_KNOWN = 1_000
 _LONGEST_KNOWN = 10_000
 
 _known: dict[tuple[str, bytes], Table | None] = {}
-"""The tables of earlier reports by name and `CREATE` statement: the reports of a job have the same ones, and SQLite takes a tenth
-of the time of an import of small reports to tell what is in them."""
+"""The tables of earlier reports by name and `CREATE` statement: the reports of a job have the same ones, and SQLite
+takes a tenth of the time of an import of small reports to tell what is in them."""
 
 
 class Column(NamedTuple):

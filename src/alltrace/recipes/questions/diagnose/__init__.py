@@ -207,7 +207,7 @@ def _merge(parts: Sequence[Part], run: RunFacts, _options: Options) -> Answer:
 def _by_severity(
     rows: Sequence[dict[str, Any]], claims: Sequence[Ranked], all_ranks: AllRankFacts
 ) -> list[dict[str, Any]]:
-    """The rows in the order of severities: `low` for doubtful findings, and not `high` where few steps or parts show it.
+    """The rows in the order of severities: `low` for doubtful findings, and not `high` if few steps or parts show it.
 
     So what is withheld comes before what costs less, if both are doubtful.
     """

@@ -32,17 +32,19 @@ _ALIKE = frozenset({"AllReduce", "AllGather", "ReduceScatter"})
 """Operations that use a communicator's links alike."""
 
 _FAR_LONGER = 4.0
-"""If nothing shows that a rank is absent, operations must take this many times what they need. And if each of a communicator
-takes this many times the usual time of its links, none of them shows what they need."""
+"""If nothing shows that a rank is absent, operations must take this many times what they need. And if each of a
+communicator takes this many times the usual time of its links, none of them shows what they need."""
 
 _UNNUMBERED = frozenset({"order", "file name"})
 """Sources of ranks' numbers that do not show how many ranks the job has."""
 
 _STEADY = 0.5
-"""This share of what operations take too long is at the same places of the steps, in half of the steps, if a rank is late."""
+"""This share of what operations take too long is at the same places of the steps, in half of the steps, if a rank is
+late."""
 
 _SEVERAL, _ALIKE_TIMES = 3, 2.0
-"""Messages of this many communicators or more that take as long, but for this factor, do not depend on their place in it."""
+"""Messages of this many communicators or more that take as long, but for this factor, do not depend on their place in
+it."""
 
 _DOUBTED = 0.6
 """The confidence of a wait for an absent rank that is not compared with others of its kind."""
@@ -98,7 +100,7 @@ def awaited(all_ranks: AllRankFacts, members: Members) -> Awaited:
 
 
 def _comes_back(members: Members, mine: NDArray[np.intp], over: Int64) -> bool:
-    """Whether what operations take too long comes at the same places of the steps, as a late rank's work does, and is not random.
+    """Whether excess times of operations come at the same places of steps, as a late rank's do, not at random.
 
     `mine`: Rows of `members`. `over`: What each of them takes too long, ns.
     """
@@ -113,7 +115,7 @@ def _comes_back(members: Members, mine: NDArray[np.intp], over: Int64) -> bool:
 
 
 def _groups(all_ranks: AllRankFacts) -> list[Group]:
-    """The communicators, each with its size. One of all ranks that have a report is taken to be of all ranks of the job.
+    """The communicators, each with its size. One of all ranks with a report is taken to be of all of the job.
 
     If no report states sizes, only the members seen are counted, and the ranks without a report that make it equal to
     another one.
@@ -127,7 +129,7 @@ def _groups(all_ranks: AllRankFacts) -> list[Group]:
 
 
 def _completed(groups: Sequence[Group], missing: Sequence[int]) -> list[Group]:
-    """The communicators; the size of one that is like another, but for its place, only with ranks without a report counts these.
+    """The communicators; the size of one like another counts ranks without a report.
 
     Communicators of messages stay: a slow link between two members delays all the others, as an absent member does.
     """
@@ -163,7 +165,7 @@ def bus_bytes(op: str, size: int, ranks: int) -> float:
 
 
 def _usual_ns(moved: float, ranks: int, links: tuple[bool, str]) -> float:
-    """What links usually make of an operation, ns: a latency, as runs of nccl-tests show it for small ones, and a bandwidth."""
+    """What links usually make of an operation, ns: a latency, as nccl-tests show it, and a bandwidth."""
     across, device = links
     return (50_000 if across else 20_000) + 1_000 * ranks + moved / usual_bus_gb_per_s(device, across=across)
 
@@ -264,7 +266,7 @@ def _of_unknown_loss(all_ranks: AllRankFacts, members: Members | None) -> list[F
 
 
 def _alone(all_ranks: AllRankFacts, members: Members) -> Floats:
-    """(ranks, steps): waits in operations with absent ranks alone, beyond what the same ones take in complete communicators.
+    """(ranks, steps): waits in operations with absent ranks alone, beyond those of complete communicators.
 
     When an absent rank arrives is not known, so what they take is from arrival to end, their usual waits included, at
     the median. How long a stage of a pipeline waits for the next depends on the stage, so messages between two ranks
@@ -313,7 +315,7 @@ def _alike_everywhere(communicator: Int64, took: Int64) -> bool:
 
 
 def _absent(groups: Iterable[Any], missing: Iterable[int]) -> tuple[int, ...]:
-    """The ranks without a report that are members of all these communicators together; empty if they cannot be known."""
+    """The ranks without a report that are members of all these communicators; empty if they cannot be known."""
     found: set[int] = set()
     for group in groups:
         candidates = [r for r in missing if r not in group.ranks]

@@ -34,12 +34,14 @@ _WORTH_A_REPLAY = 0.002
 """Below this share of the judged time only the ceiling is computed."""
 
 _ENOUGH_SHARED, _FEWEST_SHARED = 0.25, 2
-"""Only steps of every rank are judged, if they are this share of the steps of half of the ranks, and at least this many."""
+"""Only steps of every rank are judged, if they are this share of the steps of half of the ranks, and at least this
+many."""
 
 _IN_PART = 0.25
 
 _FEW_ALONE = 0.1
-"""The share of a rank's messages that may be matched with nothing: from there on losses have been seen to differ by a fifth."""
+"""The share of a rank's messages that may be matched with nothing: from there on losses have been seen to differ by a
+fifth."""
 
 _ALIKE = 0.8
 """If every rank itself loses this share of the ceiling, the ceiling holds independent of who waits for whom."""
@@ -119,7 +121,7 @@ class AllRankFacts:
         """Steps that are left out because some ranks lack them."""
 
     def of_each_role(self) -> list[AllRankFacts]:
-        """The facts of the ranks of each role, on the same steps: ranks of several roles have different work by design."""
+        """The facts of the ranks of each role, on the same steps: roles have different work by design."""
         groups = self._rows_of_roles()
         return [self] if len(groups) < 2 else [self._among(self.ranks[rows].tolist()) for rows in groups]
 
@@ -178,7 +180,7 @@ class AllRankFacts:
         return found
 
     def of_host(self, name: str) -> Floats:
-        """(ranks, steps) of one of `HOST_CLASSES` but the last, ns, whether or not the device waits; 0 if a rank lacks a step."""
+        """(ranks, steps) of one of `HOST_CLASSES` but the last, ns, even if no device waits; 0 for lacking steps."""
         found = np.zeros((len(self.ranks), len(self.steps)))
         for row, facts in enumerate(self.facts.values()):
             at, known = self._places(facts)
@@ -298,13 +300,13 @@ class AllRankFacts:
         return found
 
     def waiting_ns(self, lost: Floats) -> int:
-        """The ceiling of what all wait for: of each step the median of `lost` (ranks, steps) over the ranks that lose any, ns."""
+        """The ceiling of what all wait for: each step's median of `lost` (ranks, steps) of those that lose, ns."""
         there = np.where(lost > 0, lost, np.nan)
         rows = ~np.isnan(there).all(axis=0)
         return int(np.nansum(np.nanmedian(there[:, rows], axis=0))) if rows.any() else 0
 
     def carries_on(self, rank: Int64, row: Int64, ahead: Int64) -> Flags:
-        """Which collectives may need what one before them brought (`RecoveredTime.carries_on`); all if there is no graph."""
+        """Which collectives may need what one before them brought (`RecoveredTime.carries_on`); all without a graph."""
         every: Flags = np.ones(len(rank), np.bool_)
         return every if self._recovery is None else self._recovery.carries_on(rank, row, ahead)
 
@@ -343,7 +345,7 @@ class AllRankFacts:
 
     @property
     def _unmatched_messages(self) -> str | None:
-        """How many messages have no partner on the rank with the largest share of them; None if it is small, or ranks are missing.
+        """How many messages have no partner on the rank with the largest share; None if small, or ranks are missing.
 
         A replay leaves them when they were, so that nothing behind them comes earlier.
         """
@@ -366,13 +368,13 @@ class AllRankFacts:
 
     @property
     def recovery(self) -> RecoveredTime | None:
-        """The run as it can be replayed; None if it cannot, is too far from the run, or it is in doubt who waits for whom."""
+        """The run as it can be replayed; None if it cannot, is too far off, or who waits for whom is in doubt."""
         if self.doubt is not None or self._recovery is None or self._recovery.error > MOST_ERROR:
             return None
         return self._recovery
 
     def parts_with(self, name: str, ranks: Sequence[int]) -> int | None:
-        """In how many of the `PARTS` of a run without steps a class takes its time on some ranks, a quarter of its mean or more.
+        """In how many of the `PARTS` of a run without steps a class takes a quarter of its mean or more on some ranks.
 
         `ranks`: The ranks; all for none. None for a run with steps.
         """
@@ -383,7 +385,7 @@ class AllRankFacts:
         return int((taken >= max(_IN_PART * float(taken.mean()), 1.0)).sum())
 
     def covered_share(self, ranks: Sequence[int]) -> float:
-        """The share of what some ranks did in the judged steps that their reports show: without steps that they lack, and graphs.
+        """The share of what some ranks did in the judged steps that reports show: without lacking steps and graphs.
 
         `ranks`: The ranks; all if there is none of them.
         """
@@ -420,7 +422,7 @@ class AllRankFacts:
         return found
 
     def excess(self, values: Floats) -> Floats:
-        """(ranks, steps): how much more than the lower quartile over ranks of the role, which more than half may exceed."""
+        """(ranks, steps): how much more than the lower quartile of the role's ranks, as more than half may be high."""
         if not values.size:
             return values
         there = np.where(np.isnan(self.times[:, :, 0]), np.nan, values)

@@ -24,11 +24,12 @@ from alltrace.trace.host_patterns import Pattern
 from alltrace.trace.intervals import Merged, by_track, closed, gaps, merge, union
 
 _LAUNCHING_SHARE = 0.1
-"""A thread with at least this share of the launches is one that the device waits for; others help it, such as a loader's."""
+"""A thread with at least this share of the launches is one that the device waits for; others help it, such as a
+loader's."""
 
 _STAGED_BYTES = 64 << 10
-"""Pageable copies up to this size are staged at once (CUDA's API synchronization behavior): waiting for one is a wait for the work
-before it, such as that of reading a loss."""
+"""Pageable copies up to this size are staged at once (CUDA's API synchronization behavior): waiting for one is a wait
+for the work before it, such as that of reading a loss."""
 
 _LONG_LAUNCH = 20
 """The first launch of a kernel that takes this many times the median of all launches loads the kernel's code,"""
@@ -64,7 +65,7 @@ class Calls:
     """The calls of a rank that say what its host did, m of them, its kernels, and when all of its work was launched."""
 
     def __init__(self, rank: Rank, graphs: Any, copies: Any) -> None:
-        """`graphs`, `copies`: The rank's tables of these, with `start`, `process`, `correlation`; copies with memory and size."""
+        """`graphs`, `copies`: The rank's tables, with `start`, `process`, `correlation`; copies with kind and size."""
         self.kernels, ids = read_kernels(rank)
         tables = (graphs, copies)
         begun, process = self.kernels.start, self.kernels.of_kinds("process")[0][self.kernels.kind]

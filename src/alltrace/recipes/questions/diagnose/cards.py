@@ -39,7 +39,8 @@ _SHOWN: tuple[tuple[tuple[str, ...], str, str, dict[str, Any]], ...] = (
     (("shared-device", *sorted(_OPPORTUNITIES - {"slow-operator"})), "compute", "kernels", {"by_rank": True}),
     (("capture-fault",), "busy", "info", {}),
 )
-"""Of kinds the measure of the heat map that shows them best, and the recipe and options of the table that they rest on."""
+"""Of kinds the measure of the heat map that shows them best, and the recipe and options of the table that they rest
+on."""
 
 _SHOWN_BY = {kind: (measure, recipe, options) for kinds, measure, recipe, options in _SHOWN for kind in kinds}
 

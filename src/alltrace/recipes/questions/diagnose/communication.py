@@ -26,8 +26,8 @@ _DIFFERENT = 4
 """Operations of unknown size that differ by this factor in time move different data."""
 
 _EXPOSED, _WAITS = 0.2, 0.05
-"""A rank waits for what could be hidden, or for what the next kernel needs, if it does so for this share of what the rank does that
-waits longest."""
+"""A rank waits for what could be hidden, or for what the next kernel needs, if it does so for this share of what the
+rank does that waits longest."""
 
 _ONE_CAUSE = 0.1
 """Less of a loss may be due to another cause: losses are no surer than that."""
@@ -63,7 +63,7 @@ def _firsts(members: Members) -> Int64:
 
 
 def _slow(all_ranks: AllRankFacts, members: Members) -> tuple[list[Finding], Int64, dict[int, float]]:
-    """Communicators far slower than others alike; for each member the transfer time too much, for each of them its part."""
+    """Communicators far slower than others alike; each member's excess transfer, for each its part."""
     excess = np.zeros(len(members.rank), np.int64)
     groups = {g.number: g for g in all_ranks.alignment.groups}
     slow = slow_communicators(all_ranks, members, _firsts(members))
@@ -108,7 +108,7 @@ def _slow(all_ranks: AllRankFacts, members: Members) -> tuple[list[Finding], Int
 
 
 def _slow_adapters(all_ranks: AllRankFacts, members: Members, excess: Int64, shares: dict[int, float]) -> list[Finding]:
-    """Adapters that are slow by their counters: communicators over their hosts wait for them, where no other finding has that.
+    """Adapters that are slow by their counters: communicators wait for them, if no finding has that.
 
     What they cost is added to `excess` and `shares`.
     """
@@ -146,7 +146,7 @@ def _slow_adapters(all_ranks: AllRankFacts, members: Members, excess: Int64, sha
 
 
 def _rail(hosts: Mapping[int, str], ranks: Sequence[int]) -> int | None:
-    """The place that all of these ranks have on their hosts, of which there are several with several ranks each; else None."""
+    """The place that all of these ranks have on their hosts, several of several ranks each; else None."""
     places = {r: sum(hosts[other] == host for other in hosts if other < r) for r, host in hosts.items()}
     alone = {host for host in hosts.values() if list(hosts.values()).count(host) == 1}
     found = {places.get(r) for r in ranks}
@@ -230,7 +230,7 @@ def _unqueued(
     needed: Flags,
     shares: Mapping[int, float],
 ) -> OtherOrder:
-    """The run with a stream for each communicator of `ranks`: an operation waits for its own last one and what it may need."""
+    """The run with a stream for each communicator of `ranks`: an operation waits for its last one and its needs."""
     mine = np.flatnonzero(np.isin(members.rank, ranks))
     by_group = mine[
         np.lexsort((members.start[mine], members.communicator[mine], members.stream[mine], members.rank[mine]))
@@ -290,7 +290,7 @@ def _exposed(
 
 
 def _waited_for(members: Members, excess: Int64, chosen: Flags) -> Int64:
-    """How long the device of each member of the chosen operations waits for the transfer, as the one that waits least does, ns.
+    """How long the device of each member of the chosen operations waits for the transfer, as the least does, ns.
 
     What the last to arrive hides is exposed elsewhere only because others are early: that is its fault and no
     transfer's.
@@ -330,7 +330,7 @@ def _exposed_finding(
 
 
 def _or_slow(exposed: Finding, all_ranks: AllRankFacts, members: Members, amounts: Int64) -> Finding:
-    """A finding of exposed communication, without its loss where no size tells whether its messages are large or a link is slow.
+    """A finding of exposed communication, without loss where no size tells if messages are large.
 
     `amounts`: What each member's device waits, ns.
     """
@@ -362,7 +362,7 @@ def _behind_compute(all_ranks: AllRankFacts, members: Members, amounts: Int64) -
 def _needed_at_once(
     all_ranks: AllRankFacts, members: Members, excess: Int64, shares: Mapping[int, float], queued: Flags
 ) -> list[Finding]:
-    """Transfers that the device waits for and that nothing in the program could hide: what they cost with free transfers."""
+    """Transfers that the device waits for and nothing in the program can hide: what they cost with free transfers."""
     needed = ~_hideable(all_ranks, members) & ~queued
     advice = (
         "Devices wait for transfers that the next kernel needs immediately; send less, let groups that talk most share"
@@ -419,7 +419,7 @@ def _last(members: Members, *keys: Int64) -> Flags:
 
 
 def _hideable(all_ranks: AllRankFacts, members: Members) -> Flags:
-    """What could run under compute: gathered parameters, gradients, what a rank sends; but not what ends a step or keeps a host."""
+    """What could run under compute: parameters, gradients, sends; not what ends a step or keeps a host."""
     # the last of each rank and step cannot be hidden: nothing is left to compute but what needs it
     gathered = (members.op == "AllGather") & ~_last(members)
     gradients = _gradients(all_ranks, members) & ~_last(members, members.communicator)

@@ -31,11 +31,12 @@ _MIX = np.int64(0x9E3779B97F4A7C1)
 """An odd number; its multiples distinguish sets of names."""
 
 _EXTREMES = 10
-"""Of durations that vary, a tenth at each end is left out: what is left has nearly the mean of all, however skewed they are."""
+"""Of durations that vary, a tenth at each end is left out: what is left has nearly the mean of all, however skewed they
+are."""
 
 
 def even_durations(run: RecoveredTime, ranks: Int64, steps: Int64, apart: Flags, even: Flags) -> Int64:
-    """The weights of the run's graph if kernels take as long in each step and on each rank as the same kernels do as a rule.
+    """The weights of the run's graph if kernels always take as long as the same kernels do as a rule.
 
     Programs repeat themselves: the n-th segment of kernels of a step has the same kernels in other steps and on ranks
     alike. Segments with the same place in the step, the same number of kernels and the same names are the same; each
@@ -100,7 +101,8 @@ _DEVICE = 0.5
 """A device is slow if kernels of a family with this share of the family's time take longer."""
 
 _CLEAR = 1.1
-"""Ranks that are slower by this factor are reported even if something else, such as slow launches, currently hides it."""
+"""Ranks that are slower by this factor are reported even if something else, such as slow launches, currently hides
+it."""
 
 _USUAL_WORK = 0.01
 """A step has a rank's usual work if it differs by this share or less."""
@@ -152,7 +154,7 @@ class _Cause:
 
 
 def find(all_ranks: AllRankFacts) -> list[Finding]:
-    """`straggler`, `slow-host`, `throttling`, `device-stall`, `imbalance` and `jitter`: one finding for each cause, within roles.
+    """`straggler`, `slow-host`, `throttling`, `device-stall`, `imbalance` and `jitter`: one for each cause, in roles.
 
     What another process took from kernels is none of these.
     """
@@ -195,7 +197,7 @@ def _causes(all_ranks: AllRankFacts) -> list[_Cause]:
 
 
 def _of_whole_hosts(all_ranks: AllRankFacts, slow: Variation, least: float) -> Variation:
-    """The same, where slow steps that all ranks of some hosts have, and no other rank, are those hosts' rather than chance."""
+    """The same, where slow steps that all ranks of some hosts have, and no other rank, are those hosts', not chance."""
     rows: Flags = np.asarray(slow.slow.any(axis=1))
     hosts = all_ranks.hosts_of(all_ranks.ranks[rows].tolist())
     whole = sum(all_ranks.hosts.get(rank) in hosts for rank in all_ranks.ranks.tolist()) == rows.sum()
@@ -586,7 +588,7 @@ def _findings(all_ranks: AllRankFacts, causes: Sequence[_Cause]) -> list[Finding
 
 
 def _not_slower(cause: _Cause, causes: Sequence[_Cause]) -> Int64:
-    """The places of a cause's ranks that no other cause takes more time from: peers' work is no measure of a slow device's."""
+    """The places of a cause's ranks that no other cause takes more time from: peers are no measure of a slow device."""
     others = [c.lost.sum(axis=1) for c in causes if c is not cause and len(c.rows)]
     return (
         cause.rows[np.all([cause.lost.sum(axis=1) >= lost for lost in others], axis=0)[cause.rows]]
@@ -608,7 +610,7 @@ def _with_peers_work(
     otherwise: Callable[[RecoveredTime], Int64],
     run: RecoveredTime,
 ) -> Int64:
-    """The run with the peers' work between the same operations; where these are others, as without what the ranks have more.
+    """The run with the peers' work between the same operations; where these differ, without what the ranks have more.
 
     `slow`: Ranks that take longer for another reason, and so are no peers unless all others are.
     """
@@ -620,7 +622,7 @@ def _with_peers_work(
 
 
 def _surety(found: Variation, excess: Floats) -> float:
-    """How sure it is that ranks differ: how far they are above what chance explains, and in how many steps that was seen."""
+    """How sure it is that ranks differ: how far they are above what chance explains, and in how many steps."""
     margin = max(float(np.median(excess)) / found.least - 1, 0.0) if found.least > 0 else 1.0
     known = 1.0 if found.values.shape[1] >= _STEADY else 0.8
     return float((0.55 + 0.4 * (1 - np.exp(-margin))) * known)

@@ -1,4 +1,4 @@
-"""How sure a finding is: what its detector saw, weighed by what the loss, the replay and the communicators say of it."""
+"""How sure a finding is: what its detector saw, weighed by what loss, replay and communicators say of it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ _PLAIN = 20.0
 _SURE = 0.9
 
 _OF_NOBODY_KNOWN = 0.05
-"""The factor for the odds if it is unknown who waits for whom, or if a wait for a rank without a report can look the same."""
+"""The factor for the odds if it is unknown who waits for whom, or if a wait for a rank without a report can look the
+same."""
 
 _CEILING = 0.4
 """The same if no replay says what the job gets back, but a ceiling."""
@@ -28,9 +29,9 @@ _MOST_BY_SIZE, _LEAST_BY_SIZE = 1.5, 0.6
 
 
 _FAR, _MARGIN_POWER = 3.0, 1.5
-"""A loss that is this many times the largest smaller loss of another kind is clear of it. Closer ones are in doubt, by this power
-of the ratio: losses are uncertain by a third, so either cause may be the larger, and one cause that is seen as two kinds has two
-losses that are alike."""
+"""A loss that is this many times the largest smaller loss of another kind is clear of it. Closer ones are in doubt, by
+this power of the ratio: losses are uncertain by a third, so either cause may be the larger, and one cause that is seen
+as two kinds has two losses that are alike."""
 
 
 def confidence_of(ranked: Ranked, all_ranks: AllRankFacts, rows: Sequence[Ranked]) -> float:

@@ -1,4 +1,4 @@
-"""Copies that hold up the device: over the link while nothing computes, from pageable memory, synchronous, or far too slow."""
+"""Copies that hold up the device: over the link alone, from pageable memory, synchronous, or slow."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def _blocking(
 
 
 def _slow(all_ranks: AllRankFacts) -> tuple[list[Finding], Floats, dict[int, float]]:
-    """Ranks with copies of one kind far slower than their peers', the cost to each rank and step, and their part of it."""
+    """Ranks with copies of one kind far slower than their peers', the cost by rank and step, and their part of it."""
     rates = {rank: _rates(facts) for rank, facts in all_ranks.facts.items()}
     kinds = sorted({k for r in rates.values() for k in r})
     worst: dict[int, tuple[float, str, float, float]] = {}

@@ -111,7 +111,8 @@ _PHRASES: tuple[tuple[tuple[str, ...], str], ...] = (
     (("components",), "{components} groups of hosts that no evidence connects"),
     (("covered_share",), "the reports show {covered_share} of what the culprits did in the judged steps"),
 )
-"""A phrase about several numbers: the first phrase for which all numbers exist and are not yet mentioned, else a number's name."""
+"""A phrase about several numbers: the first phrase for which all numbers exist and are not yet mentioned, else a
+number's name."""
 
 
 def evidence_sentence(evidence: Mapping[str, Any], confidence: float, *, about_time: bool) -> str:

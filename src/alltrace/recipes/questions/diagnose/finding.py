@@ -132,7 +132,8 @@ DOUBTFUL = 0.5
 """A finding with less confidence is `low`."""
 
 FEWEST_PARTS = 5
-"""In fewer of the equal parts of a run without steps no cause is `high`: what happened once is not what the program does."""
+"""In fewer of the equal parts of a run without steps no cause is `high`: what happened once is not what the program
+does."""
 
 FEWEST_STEPS = 3
 """Of fewer judged steps no finding is `high`: what happened once says nothing of the program."""

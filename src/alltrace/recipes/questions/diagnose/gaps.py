@@ -1,4 +1,4 @@
-"""Why a device does not compute: each time without a compute kernel by what the host, and then the device, does meanwhile."""
+"""Why a device does not compute: times without compute by what the host, then the device, does."""
 
 from __future__ import annotations
 
@@ -48,9 +48,10 @@ CLASSES = (
     "idle",
     "unknown",
 )
-"""All classes of a rank's time: compute runs, or rows of kernels that are no longer than an empty one; the host is late; queued
-work waits for communication, a transfer between host and device or between devices, a copy or fill within the device, or nothing,
-for as short as any device takes from one kernel to the next, or longer; nothing runs, and no call is known to launch what comes."""
+"""All classes of a rank's time: compute runs, or rows of kernels that are no longer than an empty one; the host is
+late; queued work waits for communication, a transfer between host and device or between devices, a copy or fill within
+the device, or nothing, for as short as any device takes from one kernel to the next, or longer; nothing runs, and no
+call is known to launch what comes."""
 
 _EMPTY_KERNEL_NS = 4_000
 """A kernel of this length or less does nothing that can be measured: an empty one takes 1 to 3 microseconds."""
@@ -174,7 +175,7 @@ def activity(graphs: Any, copies: Any, calls: Calls) -> Activity:
 
 
 def _short(starts: Int64, ends: Int64, returned: Int64, in_graph: Flags) -> Merged:
-    """When rows of short kernels run, each of which was queued before the one ahead of it ended, and nothing else computes.
+    """When rows of short kernels run, each queued before the one ahead ended, and nothing else computes.
 
     `starts`: Starts of compute kernels, ascending.
     """
@@ -329,14 +330,14 @@ def _host_classes(work: Activity, host: HostSets) -> Iterator[tuple[str, Merged]
 
 
 def _awaited(work: Activity, host: HostSets) -> Merged:
-    """When the host waits for a device that communicates and copies nothing: it waits for other ranks, or for what they send."""
+    """When the host waits for a device that communicates and copies nothing: it waits for other ranks."""
     return intersection(host.sets["sync"], difference(work.communication, work.copies))
 
 
 def regions_of(
     steps: Sequence[Mapping[str, Any]], starts: Int64, *, serves: bool = False, last_end: int = 0
 ) -> tuple[Int64, Int64]:
-    """The judged steps of a rank and the region of each: from the end of the step before on the device to its own end there.
+    """The judged steps of a rank and the region of each: from the device's end of the last step to its own.
 
     A program is in its loop until the next step begins: what it does after the last kernel of a step keeps the device
     waiting, within the step's range or after it. A region begins with its own step instead if the step before it is not

@@ -15,7 +15,7 @@ _PLACE = 60
 
 
 def who(row: Mapping[str, Any], hosts: Mapping[int, str]) -> str:
-    """The culprits with their hosts: `rank 11 on node002`, `rank 0, GPU 3 on node001`, `all 16 ranks`; empty without."""
+    """The culprits with their hosts: `rank 11 on node002`, `rank 0, GPU 3 on node001`, `all 16 ranks`."""
     ranks = row["ranks"] or ()
     if not ranks:
         return ""

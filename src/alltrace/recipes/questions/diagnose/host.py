@@ -172,7 +172,7 @@ def _clearly_more(host_ns: Floats, chosen: Flags) -> float:
 
 
 def _short_pauses(all_ranks: AllRankFacts, waits: Floats) -> Floats:
-    """(ranks, steps): what few ranks take longer from the end of a wait to the next launch than others do, ns; 0 for others."""
+    """(ranks, steps): what few ranks take longer from a wait to the next launch than others, ns; 0 for others."""
     beyond = all_ranks.excess(waits)
     total = beyond.sum(axis=1)
     rows = (total >= _CULPRIT_SHARE * total.max(initial=0)) & (total >= _LEAST_PAUSED * all_ranks.span_ns)
@@ -230,7 +230,7 @@ def _without(name: str, run: RecoveredTime) -> Int64 | None:
 def _without_waits(
     all_ranks: AllRankFacts, paused_ns: Mapping[int, float], others: Sequence[str], run: RecoveredTime
 ) -> Altered | None:
-    """The run without the host's waits, against one in which launching takes no time, and neither `others` nor short pauses do.
+    """The run without the host's waits, against one in which launching takes no time, nor `others`, nor short pauses.
 
     After a wait the queue of the device is empty until the host has launched enough. What quick launches would give
     back of that is lost to launching: a host that launches late keeps the queue short, and any wait, such as the one

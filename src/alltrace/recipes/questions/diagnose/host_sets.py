@@ -1,4 +1,4 @@
-"""What the host did while a device had nothing to compute: sets of intervals by class, from calls, ranges and Python functions."""
+"""What the host did while a device had nothing to compute: intervals by class, from calls, ranges and Python."""
 
 from __future__ import annotations
 
@@ -17,13 +17,15 @@ from alltrace.trace.kernel_rules import NOT_COMPUTE
 from alltrace.trace.mpi_kinds import exchanges
 
 _FOLLOWING_NS = 50_000
-"""A wait that a thread begins so soon after a pageable copy is the end of that copy: frameworks copy and wait as one operation."""
+"""A wait that a thread begins so soon after a pageable copy is the end of that copy: frameworks copy and wait as one
+operation."""
 
 _MOST_LAUNCHES = 0.1
 """Ranges of one name that hold a larger share of the launches are not waiting for data, even if their name says so."""
 
 _AT_ONCE, _SOME_AT_ONCE = 0.05, 0.25
-"""A batch that takes this share of the longest wait was there already; so are this share of all where others prepare them."""
+"""A batch that takes this share of the longest wait was there already; so are this share of all where others prepare
+them."""
 
 
 def host_sets(rank: Rank, calls: Calls) -> HostSets:
@@ -137,7 +139,7 @@ class _Named:
         return Merged(data.starts[waiting], data.ends[waiting])
 
     def within(self, pauses: Merged) -> str:
-        """The range, else the call of the operating system, of launching threads that fills half of the pauses; empty if none does.
+        """The range, else the call of the operating system, of launching threads, that fills half of the pauses.
 
         Of several, such as one within another, the one that lasts the shortest in all. Ranges of a name that last twice
         as long as the pauses in them, or have a large part of all launches, such as those of steps, say nothing of a
@@ -183,7 +185,7 @@ class _Named:
         return whole, name if len(held) else "", len(held)
 
     def _before_loads(self) -> tuple[Merged, str, int]:
-        """The host's silence until it loads code, which it compiled meanwhile, with the loading; it takes as long at least."""
+        """The host's silence until it loads code, which it compiled, with the loading; at least as long."""
         loads = self._calls.named(patterns.CODE_CALLS)
         start, end = self._calls.start[loads], self._calls.end[loads]
         at = np.searchsorted(self._silence.ends, start, "right") - 1

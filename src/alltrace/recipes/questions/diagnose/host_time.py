@@ -22,10 +22,10 @@ BLOCKING = ("allocation", "pageable-copy", "sync-copy", "sync")
 
 @dataclass(frozen=True)
 class HostTime:
-    """The host's time on the arcs of a `RankGraph`: k arcs with such time, w arcs by which a host waits for a device."""
+    """The host's time on the arcs of a `RankGraph`: k arcs with such time, w arcs of a host's waits."""
 
     arc: Int64  # numbers of the arcs with time of the host, k
-    times: Int64  # how it divides into `HOST_CLASSES`, (k, len(HOST_CLASSES)), ns; the last, launch, is what else is no exchange
+    times: Int64  # how it divides into `HOST_CLASSES`, (k, len(HOST_CLASSES)), ns; the last is launch
     after: Int64  # the part of launch from a wait's end to the first launch after it, k, ns
     after_class: Int64  # the number of that wait's class among `HOST_CLASSES`, k; -1 if the arc begins at no wait
     wait_arc: Int64  # numbers of the arcs by which a host waits, w

@@ -16,11 +16,12 @@ from alltrace.recipes.questions.diagnose.host import OF_HOST
 from alltrace.recipes.questions.diagnose.recovered_time import Altered, RecoveredTime
 
 _LEAST_SHARE, _LEAST_PART = 0.01, 0.25
-"""Two causes hide each other if together they cost this share of the judged time more than the sum of both alone, and this part of
-what they cost together, if that is not enough for `medium`;"""
+"""Two causes hide each other if together they cost this share of the judged time more than the sum of both alone, and
+this part of what they cost together, if that is not enough for `medium`;"""
 
 _LEAST_PART_OF_TOLD = 0.1
-"""or if both are reported anyway, as much more as is reported, and this part of what the smaller one costs without the other."""
+"""or if both are reported anyway, as much more as is reported, and this part of what the smaller one costs without the
+other."""
 
 _AS_MUCH = 0.8
 """Of pairs that together cost this part of what the costliest pair does, the one that costs most alone is named."""
@@ -35,7 +36,7 @@ _NO_CAUSES = frozenset({"jitter", "missing-rank", "unexplained", "hand-over"})
 
 
 def with_copies_of_pauses(findings: Sequence[Finding], all_ranks: AllRankFacts) -> list[Finding]:
-    """The findings, where few ranks that copy and pause in the same steps have one: they bring home what they then write."""
+    """The findings, where few ranks that copy and pause in the same steps have one: they copy what they then write."""
     run = all_ranks.recovery
     copies = [f for f in findings if f.kind == "sync-copy" and 2 * len(f.ranks) <= len(all_ranks.ranks)]
     if run is None or not copies:
@@ -106,7 +107,7 @@ def with_joint_losses(findings: Sequence[Finding], all_ranks: AllRankFacts) -> l
 
 
 def _beside_a_loader(findings: Sequence[Finding], all_ranks: AllRankFacts) -> list[Finding]:
-    """The findings, where no other cause gives back more than leaves the steps as long as a loader takes for their batches."""
+    """The findings, where no cause gives back more than a loader's time for batches allows."""
     most_ns = _most_ns(findings, all_ranks)
     return [
         (

@@ -1,4 +1,4 @@
-"""What a rank's compute kernels did in each step: launches that are alike are one work, so that ranks can be compared on it."""
+"""What a rank's compute kernels did in each step: launches alike are one work, to compare ranks."""
 
 from __future__ import annotations
 

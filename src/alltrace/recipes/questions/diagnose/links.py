@@ -1,4 +1,4 @@
-"""How fast links are: between a GPU and its host, which copies are compared with; and between GPUs, by what collectives reach."""
+"""How fast links are: between a GPU and its host, for copies; and between GPUs, by what collectives reach."""
 
 from __future__ import annotations
 

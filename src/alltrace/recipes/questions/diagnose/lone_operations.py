@@ -1,4 +1,4 @@
-"""Operations that a rank shares with ranks without a report alone, so that they are matched with nothing; and its messages."""
+"""Operations that a rank shares only with ranks without a report, so unmatched; and its messages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from alltrace.trace.names import name_id
 
 @dataclass(frozen=True)
 class LoneOperations:
-    """Sums over the unmatched operations of one rank in its judged steps; arrays of k, one for each step and kind of operation."""
+    """Sums over the unmatched operations of one rank in its judged steps; arrays of k, by step and kind."""
 
     step: Int64  # the number of the step
     op: Int64  # the id of the operation's name

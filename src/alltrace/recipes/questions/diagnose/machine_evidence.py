@@ -16,15 +16,15 @@ _SLOW = ("straggler", "slow-host", "throttling", "jitter")
 """Kinds that a GPU's clock can be the cause of: what it was is stated, or how to find it out."""
 
 _TRANSFERS = ("low-bandwidth", "slow-communicator")
-"""Kinds that it can have a part in: it is stated if it is lower than the peers'. Of communication between hosts, what the
-network did is stated, or how to find it out."""
+"""Kinds that it can have a part in: it is stated if it is lower than the peers'. Of communication between hosts, what
+the network did is stated, or how to find it out."""
 
 _EXPOSED = "exposed-communication"
 """For communication that is not slow, what the network did is stated if it is unusual."""
 
 _LATE_HOST = {"host-pause": "host-pause", "data-stall": "data", "launch-bound": "launch"}
-"""Kinds that CPUs can be the cause of, with the class of the host's time that each is of: the evidence states what they did, or how
-to find it out if the report shows nothing that the host does, or only some ranks have it."""
+"""Kinds that CPUs can be the cause of, with the class of the host's time that each is of: the evidence states what they
+did, or how to find it out if the report shows nothing that the host does, or only some ranks have it."""
 
 _PLACED = (*_LATE_HOST, "straggler", "slow-host", "low-bandwidth", "pageable-copy")
 """Kinds that the CPUs on which a rank runs can be the cause of: it is stated if they are unusual."""

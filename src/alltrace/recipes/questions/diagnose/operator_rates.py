@@ -88,7 +88,7 @@ def slow_operators(rank: Rank, step: NDArray[np.int32]) -> list[SlowOperator]:
 
 
 def _device(rank: Rank) -> tuple[str | None, int | None, int | None]:
-    """The name, multiprocessors and memory bandwidth, in bytes a second, of the rank's device; None for what is not known."""
+    """The name, multiprocessors and memory bandwidth, in bytes a second, of the rank's device; None if unknown."""
     rows = rank.table("devices", ("name", "sm_count", "memory_bandwidth_bytes_per_s")).to_pylist()
     row = next((r for r in rows if r["name"] is not None), rows[0] if rows else {})
     name = rank.texts(pa.array([row["name"]], pa.int64()))[0].as_py() if row.get("name") is not None else None
@@ -130,7 +130,7 @@ def _groups(rank: Rank, step: NDArray[np.int32]) -> list[_Group]:
 
 
 def _work(name: str | None, payload: str | None) -> tuple[str, Call, float, int | None] | None:
-    """An operator's call with its operations, 0 for one that only moves data, and least bytes; None if they are not known."""
+    """An operator's call with its operations, 0 for one that only moves data, and least bytes; None if unknown."""
     call = call_of(payload)
     if not name or call is None:
         return None
@@ -249,8 +249,8 @@ def _rate(peaks: Peaks, group: _Group) -> float | None:
 
 
 def _evidence(
-    group: _Group, roof: Roof | None, peak: float, share: float, intensity: float | None, ridge: float, reasons: Sequence[Reason],
-    units: int | None,
+    group: _Group, roof: Roof | None, peak: float, share: float, intensity: float | None, ridge: float,
+    reasons: Sequence[Reason], units: int | None,
 ) -> dict[str, float]:  # fmt: skip
     evidence: dict[str, float] = {"calls": group.calls}
     if group.flops:

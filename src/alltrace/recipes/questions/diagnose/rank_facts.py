@@ -102,7 +102,7 @@ class RankFacts:
         return int(self.host_ns[:, HOST_CLASSES.index("host-pause")].sum())
 
     def placed(self, clock: ClockMap) -> RankFacts:
-        """The facts of a rank in the time of its files on the run's clock; sums over kernels stay by the host's clock."""
+        """The facts of a rank in the time of its files on the run's clock; kernel sums stay by the host's clock."""
         return replace(
             self, regions=clock.apply(self.regions), waits=clock.apply(self.waits), times=clock.lengths(self.times)
         )

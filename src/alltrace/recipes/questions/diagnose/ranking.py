@@ -20,7 +20,8 @@ _AS_MUCH = 0.1
 """Losses are as near as this share of them: which of two closer ones is larger is unknown."""
 
 _ONE_CAUSE = frozenset({"exposed-communication"})
-"""Kinds with findings that are parts of one cause: what the program itself communicates, whether compute could hide it or not."""
+"""Kinds with findings that are parts of one cause: what the program itself communicates, whether compute could hide it
+or not."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Ranked:
 
     @property
     def severity(self) -> str:
-        """`high`, `medium` or `low`, from the share of the judged time that it claims, of an unknown one from what is sure."""
+        """`high`, `medium` or `low`, from the share of the judged time that it claims, if unknown from what is sure."""
         finding = self.finding
         if finding.severity is not None:
             return finding.severity

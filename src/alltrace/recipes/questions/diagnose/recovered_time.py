@@ -29,11 +29,12 @@ _AT_THE_END = 0.1
 """A wait is at the end of a step if at most this share of the step's kernels is launched after it."""
 
 _ALIKE = 2.0
-"""Ranks with as many operations are alike if they differ by up to this many times what the one does that differs least: stages of a
-pipeline can have as many operations at other places."""
+"""Ranks with as many operations are alike if they differ by up to this many times what the one does that differs least:
+stages of a pipeline can have as many operations at other places."""
 
 _OTHERWISE = 0.1
-"""A rank with more work than its peers and less between some operations, by this share of their work, does other things there."""
+"""A rank with more work than its peers and less between some operations, by this share of their work, does other things
+there."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,7 @@ class RecoveredTime:
         return weights if against is None else OtherOrder(self.replay.graph, weights, against)
 
     def at_peers_pace(self, ranks: Iterable[int]) -> Int64:
-        """The weights with the kernels of some ranks at the pace of the others, as `whatif --rank` has them; hosts stay."""
+        """The weights with the kernels of some ranks at the pace of the others, as in `whatif --rank`; hosts stay."""
         change = Change(ranks=frozenset(ranks), kinds=frozenset([COMPUTE]))
         return changed_weights(self.replay, self.peers, change)
 
@@ -148,7 +149,7 @@ class RecoveredTime:
         return self.with_factors(factor)
 
     def with_factors(self, factor: Floats) -> Int64:
-        """The weights with device work that takes as long as recorded times the `factor` of its node; transfers stay."""
+        """The weights with device work that takes as long as before times the `factor` of its node; transfers stay."""
         replay = self.replay
         transfer = replay.instance >= 0
         work = np.where(transfer, replay.work_ns, np.rint(replay.work_ns * factor[replay.graph.target]))
@@ -182,7 +183,7 @@ class RecoveredTime:
         return self.with_factors(factor)
 
     def with_peers_work(self, ranks: Sequence[int], peers: Sequence[int]) -> Int64 | None:
-        """The weights with the kernels of some ranks between two operations of a step as long as those of their peers, if shorter.
+        """The weights with the kernels of some ranks between operations as long as those of their peers, if shorter.
 
         Ranks with the same operations in a step do the same between them, whatever their kernels are called and however
         many they are. None if the ranks, or all peers, have other numbers of operations in half of the steps, or do
@@ -208,10 +209,9 @@ class RecoveredTime:
             for rank, (_, place, took) in kernels.items()
         }
         step = places // _MOST_OPERATIONS - 1
+        alike_in = np.isin(step, list(steps))
         for rank in ranks:
-            apart = {
-                peer: float(np.abs(totals[peer] - totals[rank])[np.isin(step, list(steps))].sum()) for peer in peers
-            }
+            apart = {peer: float(np.abs(totals[peer] - totals[rank])[alike_in].sum()) for peer in peers}
             usual = np.median([totals[peer] for peer in peers if apart[peer] <= _ALIKE * min(apart.values())], axis=0)
             more = np.maximum(totals[rank] - usual, 0)
             left, less = np.ones(len(places)), np.zeros(2)
@@ -230,7 +230,7 @@ class RecoveredTime:
         return self.with_factors(factor)
 
     def _between_operations(self, part: RankGraph, base: int) -> tuple[dict[int, int], tuple[Int64, Int64, Int64]]:
-        """How many operations each step of a rank has; and of its kernels the node, the place between operations, and the time."""
+        """How many operations each step of a rank has; and its kernels' node, place between operations, and time."""
         replay, works_ns = self.replay, self._works_ns
         own = np.arange(base, base + len(part.when))
         nodes = own[(replay.kind[own] == COMPUTE) & (works_ns[own] > 0)]
@@ -247,7 +247,7 @@ class RecoveredTime:
 
     @cached_property
     def _works_ns(self) -> Int64:
-        """The device work of each node: arcs from the work before, from the launch and from what it waits for have it each."""
+        """The device work of each node: arcs from the work before, from the launch and from its waits have it."""
         works_ns = np.zeros(len(self.replay.kind), np.int64)
         np.maximum.at(works_ns, self.replay.graph.target, np.where(self.replay.instance < 0, self.replay.work_ns, 0))
         return works_ns
@@ -406,7 +406,7 @@ class RecoveredTime:
         return replay.weights - np.where(replay.graph.source == 0, 0, replay.idle_ns)
 
     def no_host(self, name: str) -> Int64 | None:
-        """The weights without what one of `HOST_CLASSES` takes of the host, and without its waits; None if that is not a change.
+        """The weights without what one of `HOST_CLASSES` takes of the host, and its waits; None without a change.
 
         Of the waits of class `sync` the last of a rank's step stays where it is at the step's end: a program reads its
         loss.
@@ -465,7 +465,7 @@ class RecoveredTime:
         return judged if self._steps is None else np.isin(self.replay.step[nodes], self._steps)
 
     def waits(self, name: str) -> int:
-        """How many of the host's waits of one of `HOST_CLASSES` `no_host` leaves out, over all ranks and judged steps."""
+        """How many of the host's waits of one of `HOST_CLASSES` `no_host` leaves out, over ranks and judged steps."""
         column, found = HOST_CLASSES.index(name), 0
         for host, part, base in zip(self._hosts, self.replay.parts, self.replay.base.tolist(), strict=True):
             gone = host.wait_arc[host.wait_class == column]

@@ -1,4 +1,4 @@
-"""Jobs that become slower: what all ranks do takes longer from a step on, such as with a leak or with longer sequences."""
+"""Jobs that become slower: what all ranks do takes longer from a step on, as with a leak or longer sequences."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def find(all_ranks: AllRankFacts) -> list[Finding]:
 
 
 def resolved(findings: Sequence[Finding]) -> list[Finding]:
-    """The findings with one for each change: a device that becomes slower then is no regression, and one of a class is its cause.
+    """The findings with one for each change: a device slower then is no regression, and a class is its cause.
 
     Time of a host's class that only later steps have is lost to the regression, and else to the class.
     """

@@ -33,7 +33,7 @@ class SameWork:
     typical_ns: tuple[Floats, ...]  # by rank, the time of each of its works on other ranks; NaN if no other rank has it
 
     def lost(self, share: Floats, compute: Floats) -> Floats:
-        """What a share of the kernels' time, (ranks, pieces), is of the compute time of each step, (ranks, steps), ns."""
+        """What a share of the kernels' time, (ranks, pieces), is of each step's compute time, (ranks, steps), ns."""
         if share.shape == compute.shape:
             return share * compute
         whole = self.kernel_ns.sum(axis=1, keepdims=True)
@@ -42,7 +42,7 @@ class SameWork:
 
 
 def same_work(all_ranks: AllRankFacts) -> SameWork:
-    """The ratio and the own work of each rank in each step; in steps without a ratio, own work is by its median in the others."""
+    """The ratio and the own work of each rank in each step; without a ratio, own work is by its median."""
     ranks, pieces = len(all_ranks.ranks), PIECES if all_ranks.whole_run else len(all_ranks.steps)
     typical = _typical(all_ranks)
     ratio, kernel_ns = np.full((ranks, pieces), np.nan), np.zeros((ranks, pieces))
@@ -105,7 +105,7 @@ def most_delayed(all_ranks: AllRankFacts, work: SameWork, rows: Int64) -> str:
 
 
 def most_added(all_ranks: AllRankFacts, rows: Int64) -> tuple[str, float]:
-    """The kernel that takes most time beyond the lower quartile of all ranks, on the ranks of these rows, each at the peers' pace.
+    """The kernel that takes most time beyond the lower quartile of all ranks, on these rows' ranks, at the peers' pace.
 
     And the share of all such time that is in kernels which three quarters of the ranks do not have, 0 to 1.
     """

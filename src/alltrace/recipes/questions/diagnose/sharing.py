@@ -1,4 +1,4 @@
-"""Devices that several ranks or processes share, and slices of devices: what it costs, and what limits what can be said of them."""
+"""Devices that several ranks or processes share, and slices of devices: the cost, and what can be said of it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SURE = 0.9
 
 
 def find(all_ranks: AllRankFacts, run: RunFacts) -> list[Finding]:
-    """`shared-device`: ranks with kernels that another process interrupts, apart for those that share a device with each other."""
+    """`shared-device`: ranks with kernels that another process interrupts, by the device that they share."""
     interrupted = {rank for rank, facts in all_ranks.facts.items() if facts.work.slices is not None}
     among = {rank for ranks in _users(run) if len(ranks) > 1 for rank in ranks} & interrupted
     return [

@@ -21,7 +21,8 @@ _FAR = 4
 """which they do if the fastest exceeds the slowest of them by this many times less."""
 
 _LEAST_PART = 0.1
-"""A slow communicator that loses less than this share of what another one loses is none, unless it is nearly as slow."""
+"""A slow communicator that loses less than this share of what another one loses is none, unless it is nearly as
+slow."""
 
 _LEAST_BYTES = 1 << 20
 """Smaller messages say more of latency than of bandwidth."""
@@ -33,7 +34,8 @@ _AS_MANY = 0.1
 """Communicators have as many operations where their numbers differ by this share or less."""
 
 _AS_LARGE = 4
-"""Rates of messages are compared if their typical sizes differ by at most this factor: larger ones use more of a link."""
+"""Rates of messages are compared if their typical sizes differ by at most this factor: larger ones use more of a
+link."""
 
 _NOT_ONE_LINK = 16
 """Of unknown sizes, what takes this many times as long as another operation moves more: no link is so slow."""
@@ -119,7 +121,7 @@ def possible_excess(all_ranks: AllRankFacts, members: Members, first: Int64) -> 
 
 
 def _that_cost(members: Members, first: Int64, slow: Mapping[int, float]) -> dict[int, float]:
-    """The slow communicators without those that lose little and are far less slow than others: from the latency of few bytes."""
+    """The slow communicators without those that lose little and are far less slow: by latency."""
     lost = {
         n: float(members.transfer[first[members.communicator[first] == n]].sum()) * (1 - 1 / ratio)
         for n, ratio in slow.items()
@@ -131,7 +133,7 @@ def _that_cost(members: Members, first: Int64, slow: Mapping[int, float]) -> dic
 def _of_one_rank(
     ranks: Mapping[int, Sequence[int]], ratios: Mapping[int, float], slow: Mapping[int, float]
 ) -> dict[int, float]:
-    """The slow communicators, and those that are slower than others alike and share with them all the one rank that they share."""
+    """The slow communicators, and those slower than others alike that share their one common rank."""
     if not slow:
         return {}
     common = set.intersection(*(set(ranks[n]) for n in slow))
@@ -193,7 +195,7 @@ def _as_large(one: _Rate, other: _Rate) -> bool:
 
 
 def _longer(members: Members, first: Int64, ranks: Mapping[int, tuple[int, ...]]) -> dict[int, float]:
-    """How many times as long as in others communicators take for the same operations, of as many bytes, and as many of them.
+    """How many times as long as in others communicators take for the same operations, of as many bytes and number.
 
     So this compares messages that are too small for a bandwidth, or without a size in the reports. Of these,
     communicators of the same ranks show nothing: they have the same links, so what takes longer moves more.

@@ -1,4 +1,4 @@
-"""Operators far below their device's roof, as opportunities: which, why by their shapes, and what a change could save."""
+"""Operators far below their device's roof, as opportunities: which, why by shapes, and what a change could save."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ _FEW, _OWNED = 0.25, 0.75
 
 
 def stalls(all_ranks: AllRankFacts) -> Mapping[int, Int64]:
-    """By rank, what stalled launches of its works took beyond the usual, ns, (its steps, its works); of few ranks, else none."""
+    """By rank, what stalled launches took beyond the usual, ns, (its steps, its works); of few ranks, else none."""
     facts = all_ranks.facts
     sizes = [f.work.longest_ns.shape for f in facts.values()]
     if not sum(n * k for n, k in sizes):

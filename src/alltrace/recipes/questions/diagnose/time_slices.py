@@ -39,7 +39,8 @@ _MOSTLY = 0.75
 """A kernel agrees if this share of its excesses does, and the device is shared if this share of such kernels does."""
 
 _UNLIKE = 2.0
-"""Kernels that agree take times that differ by this factor: then their excess is not in proportion to what they take."""
+"""Kernels that agree take times that differ by this factor: then their excess is not in proportion to what they
+take."""
 
 _NO_CLOCK = 3.0
 """A slower clock stretches no kernel by this factor."""
@@ -130,7 +131,7 @@ def _agree(launches: Launches, names: Int64, usual: Int64, large: Flags, near: F
 
 
 def _in_proportion(beyond: Int64, work: Int64, usual: Int64, rows: Flags) -> bool:
-    """Whether works that take longer have longer excesses, as with other shapes: by more than the root of what they take longer."""
+    """Whether works that take longer have longer excesses, as with other shapes: by more than its root."""
     works = np.unique(work[rows])
     middles = [float(np.median(beyond[rows & (work == number)])) for number in works.tolist()]
     shortest, longest = np.percentile(usual[works], (10, 90))
@@ -159,7 +160,7 @@ def _usual(length: Int64, work: Int64, works: int) -> Int64:
 
 
 def _agreed(beyond: Int64, work: Int64) -> float:
-    """The excess that most works agree on, ns: the median of the densest band, in which each work has one vote for all launches."""
+    """The excess that most works agree on, ns: the densest band's median, one vote for each work."""
     order = np.argsort(beyond, kind="stable")
     given = beyond[order]
     votes = np.concatenate(([0.0], np.cumsum(1 / np.bincount(work)[work[order]])))

@@ -62,7 +62,7 @@ def find(all_ranks: AllRankFacts, others: Sequence[Ranked]) -> list[Finding]:
 
 
 def unjudged(all_ranks: AllRankFacts, others: Sequence[Ranked]) -> list[Finding]:
-    """`unexplained` communication, where it is unknown who waits for whom and nothing else that may cost much was found."""
+    """`unexplained` communication, if it is unknown who waits for whom and nothing else that costs much was found."""
     lost = all_ranks.of("communication")
     waited_ns = all_ranks.waiting_ns(lost)
     least_ns = max(LEAST_SHARE * all_ranks.span_ns, 1)
