@@ -168,7 +168,7 @@ def draft_of(place: Path) -> Iterator[Path]:
 def remove_drafts(place: Path, *, all_of_them: bool = False) -> None:
     """Remove drafts of `place` of this host's processes that are gone; `all_of_them`: also those of other hosts."""
     before, behind = f".{place.name}.", ".tmp"
-    for name in os.listdir(place.parent):  # of as many parts as there are ranks
+    for name in [entry.name for entry in os.scandir(place.parent)]:  # of parts there are as many as ranks
         if name.startswith(before) and name.endswith(behind):
             host, _, number = name.removeprefix(before).removesuffix(behind).rpartition("-")
             if number.isdecimal() and (all_of_them or (host == os.uname().nodename and not _runs(int(number)))):

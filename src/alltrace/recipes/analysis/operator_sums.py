@@ -180,7 +180,7 @@ def _table(nodes: Nodes, operators: _Operators, replays: Replays) -> Any:
 
 
 def _launched(replays: Replays) -> Iterator[tuple[Intervals, Int64, NDArray[np.bool_]]]:
-    """The calls that launched work, one for each piece of it, some at a time; how long it took, and whether it was joined."""
+    """Calls that launched work, one for each piece of it, some at a time; how long it took, whether it was joined."""
     work = replays.work
     for some in blocks(len(work.call)):
         rows = some.start + np.flatnonzero(work.call[some] >= 0)

@@ -48,7 +48,7 @@ def _map(rank: Rank, options: Options) -> Any:
 
 
 def _ranges(rank: Rank, text: str) -> tuple[list[str], Any, Intervals]:
-    """The outermost ranges of each name with this text: all names, and of each range the place of its name, and when it is."""
+    """The outermost ranges of each name with this text: names, the place of each one's name, and when it is."""
     ranges = launch_spans(rank)
     places, stems = stems_of(rank, integers(ranges.column("name")))
     names = [n or "" for n in stems]
