@@ -102,12 +102,10 @@ class Activity:
     # when one of these runs and its call had returned before it ended, so that no host waits for the copy itself
     queued: Merged
     pageable: Merged  # when one from or to pageable memory runs
-    # int64 array of the starts of compute kernels, ascending. launch_start, launch_end: When their launching calls
-    # began and ended; their own start if no call is known
-    starts: Int64
-    launch_start: Int64
-    launch_end: Int64
+    starts: Int64  # of compute kernels, ascending
+    launch_end: Int64  # when the call that launched each ended; its start if no call is known
     launched: Flags  # whether a call is known to have launched each
+    launch_ns: int = 0  # median time from one of their launches to the next
     # when the call ended that launched the last kernel of another kind, such as a barrier's; 0 if none is known
     last_other_launch: int = 0
 
@@ -156,8 +154,13 @@ def activity(graphs: Any, copies: Any, calls: Calls) -> Activity:
         columns[number] = columns[number][index]
     del index
     starts, ends, called, returned, known, hidden = columns
+    launch_ns = _middle_of_steps(called)
+    del columns, called
+    compute = merge(starts, ends)
+    if len(compute.starts) == len(starts):  # nothing was joined
+        compute = Merged(starts, ends)
     return Activity(
-        compute=merge(starts, ends),
+        compute=compute,
         short=_short(starts, ends, returned, hidden),
         communication=merge(
             *(np.concatenate((c[talks], e)) for c, e in zip((kernels.start, kernels.end), exchanged, strict=True))
@@ -167,11 +170,20 @@ def activity(graphs: Any, copies: Any, calls: Calls) -> Activity:
         queued=merge(*(c[queued] for c in copied)),
         pageable=merge(*(c[pageable] for c in copied)),
         starts=starts,
-        launch_start=called,
         launch_end=returned,
         launched=known,
+        launch_ns=launch_ns,
         last_other_launch=int(others_returned.max(initial=0)),
     )
+
+
+def _middle_of_steps(moments: Int64) -> int:
+    if len(moments) < 2:
+        return 0
+    steps = np.diff(moments if (moments[1:] >= moments[:-1]).all() else np.sort(moments))
+    middle = sorted({(len(steps) - 1) // 2, len(steps) // 2})
+    steps.partition(middle)
+    return int(np.mean(steps[middle]))
 
 
 def _short(starts: Int64, ends: Int64, returned: Int64, in_graph: Flags) -> Merged:

@@ -180,7 +180,7 @@ def gather(rank: Rank, steps: Any) -> tuple[RankFacts, HostSets] | None:
         host_ns=np.stack(taken, axis=1),
         loader_ns=_loader_ns(rows, host.batches),
         paused_behind_ns=paused_behind,
-        launch_ns=_middle_of_steps(work.launch_start),
+        launch_ns=work.launch_ns,
         kernels=int((counted >= 0).sum()),
         kernel_total_ns=int(work_done.total_ns.sum()),
         graphs=graphs.num_rows,
@@ -288,15 +288,6 @@ def _pieces(kernels: KernelRows, counted: Int32) -> Int32:
     found = np.full(len(counted), -1, np.int32)
     found[rows[np.argsort(kernels.start[rows], kind="stable")]] = np.arange(len(rows)) * PIECES // max(len(rows), 1)
     return found
-
-
-def _middle_of_steps(moments: Int64) -> int:
-    if len(moments) < 2:
-        return 0
-    steps = np.diff(moments if (moments[1:] >= moments[:-1]).all() else np.sort(moments))
-    middle = sorted({(len(steps) - 1) // 2, len(steps) // 2})
-    steps.partition(middle)
-    return int(np.mean(steps[middle]))
 
 
 def _sums(at: NDArray[np.intp], values: Int64, count: int) -> Int64:
