@@ -1,9 +1,10 @@
 """The compiled modules of the package; everything else about it stands in pyproject.toml.
 
-Environment variables: ALLTRACE_SANITIZE: sanitizers to compile with, as the compiler names them, such as
-    `address,undefined`. What they report ends the program and names the line of the .pyx. `make sanitize` sets it.
+Environment variables:
+    ALLTRACE_SANITIZE: sanitizers to compile with, as the compiler names them, such as `address,undefined`.
+        What they report ends the program and names the line of the .pyx. `make sanitize` sets it.
     ALLTRACE_LINETRACE: if set, every line of the .pyx is reported to coverage tools. The limited API has no line
-    tracing, so such a build is for one version of Python. `make coverage-core` sets it, in a copy of the sources.
+        tracing, so such a build is for one version of Python. `make coverage-core` sets it, in a copy of the sources.
 """
 
 import os

@@ -237,8 +237,7 @@ quiet = dict(logger=False, enable_checkpointing=False, enable_progress_bar=False
 lightning.Trainer(max_epochs=1, accelerator="cpu", callbacks=[AlltraceReport(sys.argv[1])], **quiet).fit(Model(), loader)
 """  # noqa: E501
     ),
-    "transformers": (
-        """
+    "transformers": """
 import sys, torch
 from transformers import Trainer, TrainingArguments
 from huggingface_trainer import AlltraceReport
@@ -254,8 +253,7 @@ data = [{"x": torch.randn(8), "labels": torch.zeros(1)} for _ in range(80)]
 quiet = dict(report_to=[], save_strategy="no", use_cpu=True)
 options = TrainingArguments(sys.argv[1] + "-out", max_steps=20, per_device_train_batch_size=4, **quiet)
 Trainer(model=Model(), args=options, train_dataset=data, callbacks=[AlltraceReport(sys.argv[1])]).train()
-"""
-    ),
+""",
 }
 
 

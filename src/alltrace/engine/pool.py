@@ -152,7 +152,7 @@ def _start_worker(
 
 
 def end_with_parent(parent: int, scratch: str | None) -> None:
-    """From now on, end this worker when its parent is killed, so that it does not write beside the next."""
+    """From now on, end this worker when its parent is killed, so that it does not write when the next one does."""
     # `parent`: its process id. `scratch`: the folder of temporary files that the parent made for it, which goes too.
 
     def watch() -> None:

@@ -127,14 +127,10 @@ _ACCESS_STATEMENTS = {
 FROM (SELECT path AS "Path", count(DISTINCT rank) AS "Ranks",{_SUMS}'file' GROUP BY path) ORDER BY {_HOTTEST},
 "Path\""""
     ),
-    "process_access": (
-        f"""SELECT rank AS "Rank", pid AS "PID", count(DISTINCT path) AS "Files",{_SUMS}'file'
-GROUP BY rank, pid ORDER BY rank, pid"""
-    ),
-    "host_access": (
-        f"""SELECT host AS "Host", count(DISTINCT rank) AS "Ranks", count(DISTINCT path) AS "Files",{_SUMS}'file'
-GROUP BY host ORDER BY host"""
-    ),
+    "process_access": f"""SELECT rank AS "Rank", pid AS "PID", count(DISTINCT path) AS "Files",{_SUMS}'file'
+GROUP BY rank, pid ORDER BY rank, pid""",
+    "host_access": f"""SELECT host AS "Host", count(DISTINCT rank) AS "Ranks", count(DISTINCT path) AS "Files",{_SUMS}'file'
+GROUP BY host ORDER BY host""",
     "range_access": (
         f"""SELECT text_of(name) AS "Range",{_SUMS}'range' GROUP BY "Range" ORDER BY {_HOTTEST}, "Range\""""
     ),

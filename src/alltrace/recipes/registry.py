@@ -22,21 +22,17 @@ def _places(modules: Mapping[str, str]) -> dict[str, str]:
 
 
 _RECIPE_MODULES = {
-    "recipe_sums": (
-        """
+    "recipe_sums": """
         cuda_api_sum cuda_gpu_kern_sum cuda_gpu_mem_size_sum cuda_gpu_mem_time_sum mpi_sum nccl_gpu_proj_sum nccl_sum
         nvtx_gpu_proj_sum nvtx_sum osrt_sum
-    """
-    ),
+    """,
     "pace": "cuda_gpu_kern_pace nvtx_gpu_proj_pace nvtx_pace",
     "gpu_recipes": "cuda_gpu_kern_hist nccl_gpu_overlap_trace nccl_straggler nvtx_gpu_proj_trace",
     "sampled_sums": "gpu_metric_util_sum network_sum nvlink_sum",
-    "maps": (
-        """
+    "maps": """
         cuda_gpu_time_util_map gpu_metric_util_map mpi_gpu_time_util_map nccl_gpu_time_util_map network_map_aws
         network_traffic_map storage_util_map ucx_gpu_time_util_map
-    """
-    ),
+    """,
     "rules": "cuda_api_sync cuda_memcpy_async cuda_memcpy_sync cuda_memset_sync gpu_gaps gpu_time_util",
     "file_access_sum": "file_access_sum",
 }
@@ -45,13 +41,11 @@ NVIDIA_RECIPES = _places(_RECIPE_MODULES)
 files."""
 
 _REPORT_MODULES = {
-    "report_sums": (
-        """
+    "report_sums": """
         cuda_api_gpu_sum cuda_api_sum cuda_gpu_kern_gb_sum cuda_gpu_kern_sum cuda_gpu_mem_size_sum cuda_gpu_mem_time_sum
         cuda_gpu_sum cuda_kern_exec_sum mpi_event_sum mpi_msg_size_sum nvtx_pushpop_sum nvtx_startend_sum nvtx_sum
         openacc_sum openmp_sum osrt_sum syscall_sum um_cpu_page_faults_sum um_sum um_total_sum
-    """
-    ),
+    """,
     "report_traces": "cuda_api_trace cuda_gpu_trace cuda_kern_exec_trace mpi_event_trace network_congestion",
     "range_reports": "nvtx_gpu_proj_sum nvtx_gpu_proj_trace nvtx_pushpop_trace",
     "nvtx_kern_sum": "nvtx_kern_sum",
@@ -60,18 +54,14 @@ REPORTS = _places(_REPORT_MODULES)
 """The reports of `nsys stats`, column for column, over all ranks. Recipes may have the same names."""
 
 _QUESTIONS = {
-    "time": (
-        """
+    "time": """
         diagnose info breakdown step-time steps critical-path whatif efficiency gaps activity durations mfu
-    """
-    ),
+    """,
     "communication": "overlap collectives stragglers nccl_size_spread",
-    "kernels": (
-        """
+    "kernels": """
         kernels operators kernel-origins kernel-sequences launch-configurations occupancy kernel-counters
         metric-attribution gpu-rates xla-ops
-    """
-    ),
+    """,
     "host": "idle launches",
     "memory": "memory memory-peak memory-steps memory-timeline memory-bandwidth",
 }

@@ -1,8 +1,8 @@
 """Memory of each device from step to step: allocated at start, end and peak, and what outlives the next step.
 
 A block that is allocated in a step and still exists after the end of the next one is not an activation: it is a
-    parameter, a state of the optimizer, or a leak. If memory grows in every step, a note reports it and names the
-    operator that allocated most of it.
+parameter, a state of the optimizer, or a leak. If memory grows in every step, a note reports it and names the
+operator that allocated most of it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
