@@ -90,7 +90,16 @@ def runs(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    ("question", "bytes_of_a_kernel"), [("diagnose", 100), ("kernels", 80), ("gaps", 110), ("launches", 220)]
+    ("question", "bytes_of_a_kernel"),
+    [
+        ("diagnose", 100),
+        ("kernels", 80),
+        ("gaps", 110),
+        ("launches", 220),
+        ("operators", 150),
+        ("kernel-sequences", 150),
+        ("step-time", 30),
+    ],
 )
 def test_memory_grows_by_few_bytes_for_each_kernel(runs, question, bytes_of_a_kernel):
     fewer, more = (

@@ -19,9 +19,10 @@ from alltrace.cli.main import main
 from alltrace.recipes import row_stream
 from alltrace.recipes.execution import part_store
 from alltrace.recipes.execution.ask import ask
-from alltrace.recipes.row_stream import RowStream, SpilledRows, StreamedRank, merged_spilled, spans
+from alltrace.recipes.row_stream import RowStream, SpilledRows, StreamedRank, merged_spilled
 from alltrace.run import row_groups, time_slices
 from alltrace.run.rank import Rank
+from alltrace.run.time_slices import spans
 from alltrace.trace.errors import InputError
 
 TRACES = (
@@ -31,7 +32,7 @@ TRACES = (
     "stats:nvtx_pushpop_trace",
     "stats:nvtx_gpu_proj_trace",
 )
-SIZES = {row_stream: ("SPAN_ROWS", "_FIRST_ROWS", "_BLOCK_ROWS", "_ROOM_BYTES"), time_slices: ("_SAMPLE_ROWS",)}
+SIZES = {row_stream: ("SPAN_ROWS", "_BLOCK_ROWS", "_ROOM_BYTES"), time_slices: ("_SAMPLE_ROWS", "_FIRST_ROWS")}
 
 
 def sizes(monkeypatch, rows, room_bytes=1 << 20):

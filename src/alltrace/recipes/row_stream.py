@@ -18,14 +18,13 @@ import pyarrow.compute as pc
 from alltrace.recipes.execution.part_store import PartFiles
 from alltrace.recipes.part import Part
 from alltrace.run.rank import Rank
-from alltrace.run.time_slices import PieceRoom, TimeSlices
+from alltrace.run.time_slices import PieceRoom, TimeSlices, spans
 from alltrace.trace.arrays import Int64
 
 _Reads = Mapping[str, Sequence[str]]
 
 SPAN_ROWS = 1 << 19  # about how many rows of all ranks are in memory at once
 
-_FIRST_ROWS = 1 << 15  # of the first span, so that the first rows come soon
 _BATCH_ROWS = 1 << 16
 _BLOCK_ROWS = 1 << 12  # of a file of sorted rows, of which one start is looked at
 _ROOM_BYTES = 256 << 20
@@ -226,15 +225,3 @@ def merged(ranks: Sequence[SpanRows]) -> Generator[list[Part], None, None]:
     """The rows of all ranks, span after span: of each the rows of the ranks, in the order of `ranks`."""
     for since, until in spans([rank.sampled() for rank in ranks], SPAN_ROWS):
         yield [Part(rank.rank, rank.between(since, until)) for rank in ranks]
-
-
-def spans(samples: Iterable[tuple[Int64, Int64]], span_rows: int) -> list[tuple[int | None, int | None]]:
-    """Consecutive spans of about `span_rows` rows (`SpanRows.sampled`), open at both ends; the first has fewer."""
-    parts = list(samples)
-    starts, rows = (np.concatenate([np.empty(0, np.int64), *(one[side] for one in parts)]) for side in (0, 1))
-    order = np.argsort(starts, kind="stable")
-    before = np.cumsum(rows[order]) - rows[order]
-    wanted = np.arange(min(_FIRST_ROWS, span_rows), int(rows.sum()), span_rows)
-    at = np.searchsorted(before, wanted, "left")
-    bounds = [int(b) for b in np.unique(starts[order][at[at < len(starts)]])]
-    return list(zip([None, *bounds], [*bounds, None], strict=True))

@@ -210,15 +210,22 @@ class _Builder:
         self._member[list(w.rows)] = True
         # work that ends within the previous work on its stream takes no own time, and ends with that work for later
         # work
-        self._end = w.end.copy()
+        self._end = self._ascending(w.end)
         # launches in the order of their stream; if one is unknown, the previous one is used
-        self._ordered = w.launch.copy()
-        for low, high in zip(self._bounds[:-1], self._bounds[1:], strict=True):
-            np.maximum.accumulate(w.end[low:high], out=self._end[low:high])
-            np.maximum.accumulate(w.launch[low:high], out=self._ordered[low:high])
-        self._end[self._member] = w.end[self._member]
+        self._ordered = self._ascending(w.launch)
+        if self._end is not w.end:
+            self._end[self._member] = w.end[self._member]
         self._within = ~self._first & ~self._member
         self._within[1:] &= (w.end < self._end)[1:] & (self._end[1:] == self._end[:-1])
+
+    def _ascending(self, times: Int64) -> Int64:
+        """The latest of each track's times up to each one; the times themselves if none is before another."""
+        if ((times[1:] >= times[:-1]) | self._first[1:]).all():
+            return times
+        latest = times.copy()
+        for low, high in zip(self._bounds[:-1], self._bounds[1:], strict=True):
+            np.maximum.accumulate(times[low:high], out=latest[low:high])
+        return latest
 
     def build(self) -> RankGraph:
         """The graph."""
@@ -351,6 +358,7 @@ class _Builder:
             in_time |= w.start[some] <= w.launched[some] + usual + _LATE_START_NS
             by_launch[some] = known[some] & (launch + usual > before) & in_time
             late[some] = self._first[some] | (pause > _DEVICE_GAP_NS)
+        w.launched = w.launched[:0].copy()  # it is long, and not needed any more
         late &= ~by_launch & ~(self._first & ~known)
         self._binding = self._ended_just_before(np.flatnonzero(late))
         self._told_by = self._told(self._binding)
@@ -362,14 +370,15 @@ class _Builder:
         # device
         self._alone = ~by_launch & (self._binding < 0)
         self._steady = self._alone.copy()
-        small = []
+        small = np.zeros(_DEVICE_GAP_NS + 1, np.int64)  # how many pauses take each time
         for some in blocks(count):
             _, before, pause = self._begins(some)
             self._alone[some] &= self._first[some] | (known[some] & (w.launch[some] >= before))
             self._steady[some] &= ~self._alone[some]
-            small.append(pause[self._steady[some] & ~self._within[some] & (pause <= _DEVICE_GAP_NS) & (pause >= 0)])
-        pauses = np.concatenate(small) if small else w.start
-        self._gap = int(np.median(pauses)) if len(pauses) else 0
+            own = pause[self._steady[some] & ~self._within[some] & (pause <= _DEVICE_GAP_NS) & (pause >= 0)]
+            small += np.bincount(own, minlength=len(small))
+        middle = np.searchsorted(np.cumsum(small), ((small.sum() - 1) // 2, small.sum() // 2), "right")
+        self._gap = int(middle.sum()) // 2 if small.any() else 0
         self._direct = by_launch | self._alone
 
     def _begins(self, some: slice) -> tuple[Int64, Int64, Int64]:

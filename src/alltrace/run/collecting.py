@@ -20,7 +20,7 @@ _PIECE_ROWS = 1 << 17
 def in_pieces(rank: Rank, table: str, columns: Sequence[str]) -> Iterator[Any]:
     """The `table` of a rank like `Rank.table`, but in pieces of its file, each read while the previous is processed."""
     batches = rank.batches(table, columns, _PIECE_ROWS)
-    if rank.holds(table):
+    if rank.holds(table) or rank.record.rows.get(table, 0) <= _PIECE_ROWS:
         yield from batches
     else:
         with closing(prefetched(batches, 1)) as pieces:

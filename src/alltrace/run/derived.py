@@ -167,12 +167,12 @@ def draft_of(place: Path) -> Iterator[Path]:
 
 def remove_drafts(place: Path, *, all_of_them: bool = False) -> None:
     """Remove drafts of `place` of this host's processes that are gone; `all_of_them`: also those of other hosts."""
-    for draft in place.parent.iterdir():
-        host, _, number = draft.name.removeprefix(f".{place.name}.").removesuffix(".tmp").rpartition("-")
-        if draft != _draft(place, host, number) or not number.isdecimal():
-            continue
-        if all_of_them or (host == os.uname().nodename and not _runs(int(number))):
-            remove(draft)
+    before, behind = f".{place.name}.", ".tmp"
+    for name in [entry.name for entry in os.scandir(place.parent)]:  # of parts there are as many as ranks
+        if name.startswith(before) and name.endswith(behind):
+            host, _, number = name.removeprefix(before).removesuffix(behind).rpartition("-")
+            if number.isdecimal() and (all_of_them or (host == os.uname().nodename and not _runs(int(number)))):
+                remove(place.with_name(name))
 
 
 def _draft(place: Path, host: str, process: str) -> Path:

@@ -216,6 +216,12 @@ class Rank:
             return True
         return self._source is not None and self._source.holds(table)
 
+    @property
+    def whole(self) -> bool:
+        """Whether the tables have all rows of the files."""
+        own = self._rows is None and self._read is None and self.host_work is None
+        return own and (self._source is None or self._source.whole)
+
     def large(self, table: str) -> bool:
         """Whether a table is not to be in memory as a whole."""
         return self.record.rows.get(table, 0) > _MOST_HELD_ROWS and (self.host_work is None or table not in HOST_TABLES)

@@ -6,7 +6,7 @@ ids in them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,6 +26,10 @@ _ID = "correlation"
 NO_ID = -1  # marks a null correlation id
 
 _LEAST, _MOST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+
+_FIRST_ROWS = 1 << 15  # of the first span, so that the first rows come soon
+_SPAN_ROWS = 1 << 19
+_ROOM_BYTES = 64 << 20
 
 
 class _Bounds(NamedTuple):
@@ -235,3 +239,28 @@ def _inside(starts: Any, since_ns: int | None, until_ns: int | None) -> NDArray[
         null = starts.is_null().to_numpy()
         inside = inside & ~null if until_ns is not None else inside | null
     return inside
+
+
+def spans(samples: Iterable[tuple[Int64, Int64]], span_rows: int) -> list[tuple[int | None, int | None]]:
+    """Consecutive spans of about `span_rows` rows (`SpanRows.sampled`), open at both ends; the first has fewer."""
+    parts = list(samples)
+    starts, rows = (np.concatenate([np.empty(0, np.int64), *(one[side] for one in parts)]) for side in (0, 1))
+    order = np.argsort(starts, kind="stable")
+    before = np.cumsum(rows[order]) - rows[order]
+    wanted = np.arange(min(_FIRST_ROWS, span_rows), int(rows.sum()), span_rows)
+    at = np.searchsorted(before, wanted, "left")
+    bounds = [int(b) for b in np.unique(starts[order][at[at < len(starts)]])]
+    return list(zip([None, *bounds], [*bounds, None], strict=True))
+
+
+def time_spans(rank: Rank, tables: Mapping[str, Sequence[str]]) -> Iterator[tuple[Rank, int]]:
+    """The `tables` of a rank, a span of time after the other, with the events that start in it; and when each ends, ns.
+
+    Tables that are not large, and those of which some rows do not count, are one span.
+    """
+    if not rank.whole or not any(map(rank.large, tables)):
+        yield rank, _MOST
+        return
+    slices = TimeSlices(rank, tables, PieceRoom(_ROOM_BYTES))
+    for since, until in spans([slices.sampled()], _SPAN_ROWS):
+        yield slices.between(since, until), _MOST if until is None else until

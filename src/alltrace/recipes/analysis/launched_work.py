@@ -67,15 +67,19 @@ def gpu_work(rank: Rank) -> GpuWork:
 
 
 def _gpu_work(rank: Rank) -> GpuWork:
-    start, end, device, stream, process, correlation = whole_columns(rank, ("kernels", "copies"), _TIMED)
-    words = [pc.fill_null(c.column("kind").cast(pa.string()), "unknown") for c in in_pieces(rank, "copies", ("kind",))]
-    directions, word = coded(pa.chunked_array([chunk for w in words for chunk in w.chunks], pa.string()))
+    count = sum(rank.record.rows.get(table, 0) for table in ("kernels", "copies"))
+    columns, names, words = Growing(len(_TIMED), count), Growing(1, count), []
+    for piece in in_pieces(rank, "kernels", (*_TIMED, "short_name", "name")):
+        columns.add(*(integers(piece.column(c), null) for c, null in _TIMED.items()))
+        names.add(integers(pc.coalesce(piece.column("short_name"), piece.column("name"))))
+    kernels = len(names.columns()[0])
+    for piece in in_pieces(rank, "copies", (*_TIMED, "kind")):
+        columns.add(*(integers(piece.column(c), null) for c, null in _TIMED.items()))
+        words += pc.fill_null(piece.column("kind").cast(pa.string()), "unknown").chunks
+    directions, word = coded(pa.chunked_array(words, pa.string()))
+    names.add(np.zeros(len(word), np.int64))
     fill = np.array([d == "memset" for d in directions.to_pylist()], np.bool_)[word]
-    kernels = len(start) - len(word)
-    name = Growing(1, len(start))
-    for piece in in_pieces(rank, "kernels", ("short_name", "name")):
-        name.add(integers(pc.coalesce(*piece.columns)))
-    name.add(np.zeros(len(word), np.int64))
+    start, end, device, stream, process, correlation = columns.columns()
     calls, call = _calls(launches_of(rank, process, correlation), len(start))
     return GpuWork(
         start,
@@ -83,7 +87,7 @@ def _gpu_work(rank: Rank) -> GpuWork:
         device,
         stream,
         np.concatenate((np.full(kernels, KERNEL, np.int8), np.where(fill, FILL, COPY).astype(np.int8))),
-        name.columns()[0],
+        names.columns()[0],
         call,
         np.concatenate((np.full(kernels, -1, np.int16), word.astype(np.int16))),
         directions.to_pylist(),

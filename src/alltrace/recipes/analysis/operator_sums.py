@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -13,13 +13,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from alltrace.recipes.analysis.flops import call_of, work_of
-from alltrace.recipes.analysis.graph_captures import replays_of
+from alltrace.recipes.analysis.graph_captures import Replays, replays_of
 from alltrace.recipes.analysis.launched_work import gpu_work
 from alltrace.recipes.analysis.nvtx_projection import close_ends
 from alltrace.recipes.analysis.range_sums import Intervals, innermost_node, outermost, paths, stems_of, sums_inside
 from alltrace.recipes.execution.shared_tables import once
 from alltrace.run.rank import Rank
-from alltrace.trace.arrays import Int64, integers
+from alltrace.trace.arrays import Int64, blocks, integers
 from alltrace.trace.distinct import distinct
 from alltrace.trace.names import name_id
 from alltrace.trace.nesting import nest
@@ -83,12 +83,9 @@ def sums_of(rank: Rank, by: str) -> Any:
     program = Program.of(rank)
     nodes, operators = program.nodes(by), program.operators
     replays = replays_of(rank, gpu_work(rank))
-    work = replays.work
-    length = work.end - work.start
-    launched = np.flatnonzero(work.call >= 0)
-    calls = Intervals(*(work.of_calls(c, launched) for c in ("thread", "start", "end")))
-    table = _table(nodes, operators, calls, length[launched], replays.joined[launched])
-    whole = {"all_gpu_ns": int(length.sum()), "replayed_ns": replays.replayed_ns, "joined_ns": replays.joined_ns}
+    table = _table(nodes, operators, replays)
+    all_ns = int((replays.work.end - replays.work.start).sum())
+    whole = {"all_gpu_ns": all_ns, "replayed_ns": replays.replayed_ns, "joined_ns": replays.joined_ns}
     last = pa.Table.from_pylist([whole], part_schema())
     return pa.concat_tables([table, last])
 
@@ -123,24 +120,27 @@ class Program:
         return self.operators.at.of(back), self.operators.at.of(forward)
 
 
-def _table(nodes: Nodes, operators: _Operators, calls: Intervals, length: Int64, replayed: NDArray[np.bool_]) -> Any:
+def _table(nodes: Nodes, operators: _Operators, replays: Replays) -> Any:
     at = nodes.at
     cpu = at.end - at.start
     _, parent = nest(at.thread, at.start, at.end)
     own = cpu.copy()
     has = parent >= 0
     np.subtract.at(own, parent[has], cpu[has])
-    inner = innermost_node(at, calls)
-    gpu_self = np.zeros(len(at), np.int64)
-    np.add.at(gpu_self, inner[inner >= 0], length[inner >= 0])
-    gpu_total, number = sums_inside(at, calls, length, np.ones(len(length), np.int64))
-    (gpu_of_operators,) = sums_inside(operators.at, calls, length)
-    # an operator is called once for all replays, so its time does not determine its rate
-    (many,) = (
-        sums_inside(operators.at, calls, replayed.astype(np.int64))
-        if replayed.any()
-        else (np.zeros_like(gpu_of_operators),)
-    )
+    gpu_self, gpu_total, number = np.zeros((3, len(at)), np.int64)
+    gpu_of_operators, many = np.zeros((2, len(operators.at)), np.int64)
+    for calls, length, joined in _launched(replays):
+        near = _around(at, calls)
+        inner = innermost_node(at.of(near), calls)
+        np.add.at(gpu_self, near[inner[inner >= 0]], length[inner >= 0])
+        total, count = sums_inside(at.of(near), calls, length, np.ones(len(length), np.int64))
+        gpu_total[near] += total
+        number[near] += count
+        near = _around(operators.at, calls)
+        # an operator is called once for all replays, so its time does not determine its rate
+        total, count = sums_inside(operators.at.of(near), calls, length, joined.astype(np.int64))
+        gpu_of_operators[near] += total
+        many[near] += count
     done = _work_inside(nodes, operators, np.where(many > 0, 0, gpu_of_operators))
     backward = _backward_inside(nodes, operators, gpu_of_operators)
 
@@ -177,6 +177,21 @@ def _table(nodes: Nodes, operators: _Operators, calls: Intervals, length: Int64,
     }
     used = np.bincount(nodes.key, minlength=keys) > 0
     return pa.table([columns[f.name] for f in part_schema()], schema=part_schema()).filter(pa.array(used, pa.bool_()))
+
+
+def _launched(replays: Replays) -> Iterator[tuple[Intervals, Int64, NDArray[np.bool_]]]:
+    """Calls that launched work, one for each piece of it, some at a time; how long it took, whether it was joined."""
+    work = replays.work
+    for some in blocks(len(work.call)):
+        rows = some.start + np.flatnonzero(work.call[some] >= 0)
+        calls = Intervals(*(work.of_calls(c, rows) for c in ("thread", "start", "end")))
+        yield calls, work.end[rows] - work.start[rows], replays.joined[rows]
+
+
+def _around(at: Intervals, calls: Intervals) -> Int64:
+    """The rows of the intervals that can have some of the calls inside, on whichever thread."""
+    begin, end = (calls.start.min(), calls.end.max()) if len(calls) else (0, 0)
+    return np.flatnonzero((at.end >= begin) & (at.start <= end))
 
 
 def _work_inside(nodes: Nodes, operators: _Operators, gpu: Int64) -> dict[str, NDArray[Any]]:

@@ -18,7 +18,7 @@ from alltrace.recipes.analysis.range_sums import Intervals, outermost, stems_of
 from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, RunFacts
 from alltrace.run.rank import Rank
 from alltrace.trace import columns as col
-from alltrace.trace.arrays import exact_sums, integers
+from alltrace.trace.arrays import BLOCK_ROWS, blocks, exact_sums, integers
 from alltrace.trace.distinct import distinct
 from alltrace.trace.grouping import group
 
@@ -40,10 +40,18 @@ COLUMNS: col.Columns = (
 
 
 def _map(rank: Rank, options: Options) -> Any:
+    names, name, at = _ranges(rank, options["operator"] or "")
+    work = gpu_work(rank)
+    mine = np.flatnonzero((work.call >= 0) & (work.kind == KERNEL))
+    return _grouped(names, name, at, _sequences(at, work, mine), options["min_length"])
+
+
+def _ranges(rank: Rank, text: str) -> tuple[list[str], Any, Intervals]:
+    """The outermost ranges of each name with this text: names, the place of each one's name, and when it is."""
     ranges = launch_spans(rank)
     places, stems = stems_of(rank, integers(ranges.column("name")))
     names = [n or "" for n in stems]
-    wanted = np.array([not options["operator"] or options["operator"] in n for n in names], np.bool_)
+    wanted = np.array([text in n for n in names], np.bool_)
     keep = np.flatnonzero(wanted[places]) if len(names) else np.zeros(0, np.int64)
     name = places[keep]
     start = integers(ranges.column("start"))[keep]
@@ -51,11 +59,7 @@ def _map(rank: Rank, options: Options) -> Any:
         integers(ranges.column("thread"))[keep], start, np.maximum(integers(ranges.column("end"))[keep], start)
     )
     outer = outermost(name * (1 + at.thread.max(initial=0)) + at.thread, at.start, at.end)
-    name, at = name[outer], at.of(outer)
-    work = gpu_work(rank)
-    mine = np.flatnonzero((work.call >= 0) & (work.kind == KERNEL))
-    sequences = _sequences(at, Intervals(*(work.of_calls(c, mine) for c in ("thread", "start", "end"))), work, mine)
-    return _grouped(names, name, at, sequences, options["min_length"])
+    return names, name[outer], at.of(outer)
 
 
 def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
@@ -109,26 +113,38 @@ class _Found:
         self.first, self.stop, self.code, self.gpu_ns, self.names = first, stop, code, gpu_ns, names
 
 
-def _sequences(at: Any, calls: Any, work: Any, mine: Any) -> _Found:
-    """The sequences of the kernels `mine`, launched by `calls`, within the intervals `at`."""
-    threads = 1 + max(int(at.thread.max(initial=0)), int(calls.thread.max(initial=0)))
-    line = Line(threads, at.start, at.end, calls.start)
-    place = line.place(calls.thread, calls.start)
-    order = np.lexsort((work.stream[mine], work.start[mine], place))
-    place, rows = place[order], mine[order]
+def _sequences(at: Any, work: Any, rows: Any) -> _Found:
+    """The sequences of the kernels `rows`, of which the calls are known, within the intervals `at`."""
+    thread, start = work.calls["thread"], work.calls["start"]
+    line = Line(1 + max(int(at.thread.max(initial=0)), int(thread.max(initial=0))), at.start, at.end, start)
+    place = line.place(thread, start)[work.call[rows]]
+    if not (place[1:] > place[:-1]).all():
+        order = np.lexsort((work.stream[rows], work.start[rows], place))
+        place, rows = place[order], rows[order]
     first = np.searchsorted(place, line.place(at.thread, at.start), "left")
     # what is launched at the very end belongs to what begins there
     stop = np.maximum(np.searchsorted(place, line.place(at.thread, at.end), "left"), first)
-    length = np.concatenate(([0], np.cumsum((work.end - work.start)[rows])))
+    del place
+    names, length, sums = work.name[rows], np.zeros(len(rows) + 1, np.int64), np.zeros(len(rows) + 1, np.uint64)
     # a polynomial of the names, modulo 2**64: the value of a piece follows from the values of two prefixes
-    name = _mixed(work.name[rows].astype(np.uint64))
-    base = np.uint64(0x9E3779B97F4A7C15)
-    powers = np.concatenate((np.ones(1, np.uint64), np.cumprod(np.full(len(rows), base), dtype=np.uint64)))
-    inverse = np.uint64(pow(int(base), -1, 1 << 64))
-    below = np.concatenate((np.ones(1, np.uint64), np.cumprod(np.full(len(rows), inverse), dtype=np.uint64)))
-    sums = np.concatenate((np.zeros(1, np.uint64), np.cumsum(name * powers[:-1], dtype=np.uint64)))
-    code = (sums[stop] - sums[first]) * below[first]
-    return _Found(first, stop, code.view(np.int64), length[stop] - length[first], work.name[rows])
+    base = 0x9E3779B97F4A7C15
+    powers, block_power = _powers(base, BLOCK_ROWS), pow(base, BLOCK_ROWS, 1 << 64)
+    for number, some in enumerate(blocks(len(rows))):
+        own, after = rows[some], slice(some.start + 1, some.stop + 1)
+        length[after] = length[some.start] + np.cumsum(work.end[own] - work.start[own])
+        terms = _mixed(names[some].astype(np.uint64)) * powers[: len(own)]
+        sums[after] = sums[some.start] + np.cumsum(terms) * np.uint64(pow(block_power, number, 1 << 64))
+    below, block_below = (
+        _powers(pow(factor, -1, 1 << 64), count)
+        for factor, count in ((base, BLOCK_ROWS), (block_power, len(rows) // BLOCK_ROWS + 1))
+    )
+    code = (sums[stop] - sums[first]) * below[first % BLOCK_ROWS] * block_below[first // BLOCK_ROWS]
+    return _Found(first, stop, code.view(np.int64), length[stop] - length[first], names)
+
+
+def _powers(base: int, count: int) -> Any:
+    """The first powers of a number, modulo 2**64."""
+    return np.cumprod(np.append(np.uint64(1), np.full(count - 1, base, np.uint64)), dtype=np.uint64)
 
 
 def _mixed(values: Any) -> Any:
@@ -140,14 +156,12 @@ def _mixed(values: Any) -> Any:
 
 def _shown(sequences: _Found, rows: Any) -> Any:
     """The ids of the first names of the sequences of some calls, as lists."""
-    kinds, codes = distinct(sequences.names)
     first, length = sequences.first[rows], np.minimum(sequences.stop[rows] - sequences.first[rows], _SHOWN)
     ends = np.cumsum(length)
     at = np.arange(ends[-1] if len(ends) else 0) + np.repeat(first - (ends - length), length)
+    kinds, codes = distinct(sequences.names[at])
     small = np.int16 if len(kinds) < 1 << 15 else np.int32
-    names = pa.DictionaryArray.from_arrays(
-        pa.array(codes[at].astype(small)), pa.array(kinds, pa.int64(), mask=kinds == 0)
-    )
+    names = pa.DictionaryArray.from_arrays(pa.array(codes.astype(small)), pa.array(kinds, pa.int64(), mask=kinds == 0))
     return pa.ListArray.from_arrays(pa.array(np.concatenate(([0], ends)), pa.int32()), names)
 
 

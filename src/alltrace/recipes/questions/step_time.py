@@ -25,11 +25,24 @@ from numpy.typing import NDArray
 from alltrace.align.step_names import step_name
 from alltrace.recipes.analysis.kernel_families import FP4, FP8, HALF, TF32, TF32X3, family_of
 from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, Reads, RunFacts
+from alltrace.run.collecting import in_pieces
 from alltrace.run.rank import Rank
+from alltrace.run.time_slices import time_spans
 from alltrace.trace import columns as col
 from alltrace.trace.arrays import Int64, coded, integers, is_one_of, is_true
+from alltrace.trace.distinct import distinct
 from alltrace.trace.host_patterns import WAITING
-from alltrace.trace.intervals import Merged, bin_coverage_ns, exclusive, merge, union
+from alltrace.trace.intervals import (
+    INT64_MAX,
+    INT64_MIN,
+    NOTHING,
+    Merged,
+    bin_coverage_ns,
+    clip,
+    exclusive,
+    merge,
+    union,
+)
 from alltrace.trace.kernel_rules import NOT_COMPUTE
 from alltrace.trace.names import name_id
 
@@ -37,6 +50,8 @@ _CLASSES = ("kernel_ns", "communication_ns", "memcpy_ns", "memset_ns", "runtime_
 _TIMES = (*_CLASSES, "idle_ns")
 _HOST = ("runtime_ns", "dataloader_ns", "cpu_ns", "idle_ns")
 _MEANS = ("occupancy_percent", "sm_efficiency_percent", "tensor_core_percent")
+_REAL = ("filled_ns", "occupied")
+_USE = ("summed_ns", "tensor_ns", "gridded_ns", "stated_ns", *_REAL)
 _OPERATOR = name_id("cpu_op")
 _LOADER = re.compile("|".join(p.regex for p in WAITING))
 _ON_TENSOR_CORES = frozenset({HALF, TF32, TF32X3, FP8, FP4})
@@ -69,28 +84,32 @@ COLUMNS: col.Columns = (
     ),
 )
 
-READS: Reads = {
-    "kernels": _KERNELS,
+_EVENTS = {
+    "kernels": ("start", "end", "kind"),
     "copies": ("start", "end", "kind", "collective"),
     "graphs": ("start", "end"),
     "api": ("start", "end"),
     "ranges": ("start", "end", "domain", "name"),
-    "devices": ("device", "sm_count"),
 }
+READS: Reads = {**_EVENTS, "kernels": _KERNELS, "devices": ("device", "sm_count")}
 
 
 def _map(rank: Rank, options: Options) -> Any:
     steps = _Steps.of(rank)
     if not len(steps.start):
         return pa.table({"span_ns": pa.array([], pa.int64())})
-    classes, compute = _classes(rank)
     edges = np.stack((steps.start, steps.end), axis=1).reshape(-1)
     columns: dict[str, Any] = {"span_ns": steps.end - steps.start}
-    for name, own in zip(_CLASSES, exclusive(classes), strict=True):
-        columns[name] = bin_coverage_ns(own, edges)[::2]
+    columns |= {name: np.zeros_like(steps.start) for name in (*_CLASSES, "busy_ns")}
+    later = [NOTHING] * len(_CLASSES)
+    for some, until in time_spans(rank, _EVENTS):
+        reaching = [union(both) for both in zip(_classes(some), later, strict=True)]
+        later = [clip(times, until, INT64_MAX) for times in reaching]
+        classes = [clip(times, INT64_MIN, until) for times in reaching]
+        for name, own in zip((*_CLASSES, "busy_ns"), (*exclusive(classes), classes[0]), strict=True):
+            columns[name] += bin_coverage_ns(own, edges)[::2]
     columns |= _use(rank, steps)
     columns["left_out_ns"] = bin_coverage_ns(rank.unrecorded(), edges)[::2]
-    columns["busy_ns"] = bin_coverage_ns(compute, edges)[::2]
     if options["by"] == "rank":
         columns = {name: values.sum(keepdims=True) for name, values in columns.items()}
         return pa.table({"step": pa.nulls(1, pa.int64()), "kind": pa.nulls(1, pa.string()), **columns})
@@ -136,11 +155,9 @@ class _Steps:
         return cls(number, start, np.maximum(end, start), table.column("kind").to_pylist())
 
 
-def _classes(rank: Rank) -> tuple[list[Merged], Merged]:
-    """When the rank is in each class, overlaps left in, and when a compute kernel runs."""
-    kernels, copies, graphs, api, ranges = (
-        rank.table(t, READS[t]) for t in ("kernels", "copies", "graphs", "api", "ranges")
-    )
+def _classes(rank: Rank) -> list[Merged]:
+    """When the rank is in each class, overlaps left in."""
+    kernels, copies, graphs, api, ranges = (rank.table(table, columns) for table, columns in _EVENTS.items())
 
     def merged(table: Any, chosen: NDArray[np.bool_] | None = None) -> Merged:
         start, end = (integers(table.column(c)) for c in ("start", "end"))
@@ -154,52 +171,46 @@ def _classes(rank: Rank) -> tuple[list[Merged], Merged]:
     # PyTorch 1.8 wrote steps and optimizers as operators
     whole = np.array([bool(n and step_name(n)) for n in names], np.bool_)[place.ravel()]
     operators = (integers(ranges.column("domain")) == _OPERATOR) & ~loads & ~whole
-    closed = ranges.column("end").is_valid().to_numpy()
+    closed = ranges.column("start").is_valid().to_numpy() & ranges.column("end").is_valid().to_numpy()
     compute = union((merged(kernels, ~talks), merged(graphs)))
     talk = union((merged(kernels, talks), merged(copies, exchanges)))
     return [
         compute, talk, merged(copies, ~fills & ~exchanges), merged(copies, fills), merged(api),
         merged(ranges, loads & closed), merged(ranges, operators & closed),
-    ], compute  # fmt: skip
+    ]  # fmt: skip
 
 
 def _use(rank: Rank, steps: _Steps) -> dict[str, Any]:
     """Of the compute kernels that start in each step: sums of their times, as they are and weighted."""
-    kernels, devices = rank.table("kernels", _KERNELS), rank.table("devices", READS["devices"])
-    start = integers(kernels.column("start"))
-    length = np.maximum(integers(kernels.column("end")), start) - start
-    at = np.searchsorted(steps.start, start, "right") - 1
-    inside = (at >= 0) & (start < steps.end[np.maximum(at, 0)]) & ~is_one_of(kernels.column("kind"), NOT_COMPUTE)
+    devices = rank.table("devices", READS["devices"])
     size = {row["device"]: row["sm_count"] or 0 for row in devices.to_pylist()}
-    devices_used, place = np.unique(integers(kernels.column("device"), -1), return_inverse=True)
-    multiprocessors = np.array([size.get(d, 0) for d in devices_used.tolist()], np.float64)[place.ravel()]
-    blocks = np.ones(len(start))
-    for axis in "xyz":
-        blocks *= integers(kernels.column(f"grid_{axis}"), 0)
-    gridded = (blocks > 0) & (multiprocessors > 0)
-    filled = np.minimum(blocks / np.maximum(multiprocessors, 1), 1.0)
-    texts, code = coded(kernels.column("name"))
-    named = rank.texts(texts).to_pylist()
-    tensor = np.array([*(family_of(n).precision in _ON_TENSOR_CORES if n else False for n in named), False], np.bool_)[
-        code
-    ]
-    occupancy = integers(kernels.column("occupancy_percent"), -1)
-
-    def summed(values: Any, chosen: Any) -> Any:
-        rows = np.flatnonzero(inside & chosen)
-        total = np.zeros(len(steps.start), values.dtype)
-        np.add.at(total, at[rows], values[rows])
-        return total
-
-    every = np.ones(len(start), np.bool_)
-    return {
-        "summed_ns": summed(length, every),
-        "tensor_ns": summed(length, tensor),
-        "gridded_ns": summed(length, gridded),
-        "filled_ns": summed(length * filled, gridded),
-        "stated_ns": summed(length, occupancy >= 0),
-        "occupied": summed(length.astype(np.float64) * occupancy, occupancy >= 0),
-    }
+    sums = {name: np.zeros(len(steps.start), np.float64 if name in _REAL else np.int64) for name in _USE}
+    for kernels in in_pieces(rank, "kernels", _KERNELS):
+        start = integers(kernels.column("start"))
+        length = np.maximum(integers(kernels.column("end")), start) - start
+        at = np.searchsorted(steps.start, start, "right") - 1
+        inside = (at >= 0) & (start < steps.end[np.maximum(at, 0)]) & ~is_one_of(kernels.column("kind"), NOT_COMPUTE)
+        used, place = distinct(integers(kernels.column("device"), -1))
+        multiprocessors = np.array([size.get(device, 0) for device in used.tolist()], np.float64)[place]
+        blocks = np.ones(len(start))
+        for axis in "xyz":
+            blocks *= integers(kernels.column(f"grid_{axis}"), 0)
+        gridded = (blocks > 0) & (multiprocessors > 0)
+        filled = np.minimum(blocks / np.maximum(multiprocessors, 1), 1.0)
+        texts, code = coded(kernels.column("name"))
+        named = [bool(n) and family_of(n).precision in _ON_TENSOR_CORES for n in rank.texts(texts).to_pylist()]
+        occupancy = integers(kernels.column("occupancy_percent"), -1)
+        for name, values, chosen in (
+            ("summed_ns", length, inside),
+            ("tensor_ns", length, np.array([*named, False], np.bool_)[code]),
+            ("gridded_ns", length, gridded),
+            ("filled_ns", length * filled, gridded),
+            ("stated_ns", length, occupancy >= 0),
+            ("occupied", length.astype(np.float64) * occupancy, occupancy >= 0),
+        ):
+            rows = np.flatnonzero(inside & chosen)
+            np.add.at(sums[name], at[rows], values[rows])
+    return sums
 
 
 QUESTION = Question(

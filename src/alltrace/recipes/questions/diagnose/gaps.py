@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from alltrace.recipes.questions.diagnose.calls import Calls, is_pageable
+from alltrace.replay.work import FULL_QUEUE
 from alltrace.trace.arrays import Flags, Int64, blocks, integers, is_one_of, is_true
 from alltrace.trace.intervals import (
     NOTHING,
@@ -95,12 +96,10 @@ class Activity:
     # when one of these runs and its call had returned before it ended, so that no host waits for the copy itself
     queued: Merged
     pageable: Merged  # when one from or to pageable memory runs
-    # int64 array of the starts of compute kernels, ascending. launch_start, launch_end: When their launching calls
-    # began and ended; their own start if no call is known
-    starts: Int64
-    launch_start: Int64
-    launch_end: Int64
+    starts: Int64  # of compute kernels, ascending
+    launch_end: Int64  # when the call that launched each ended; its start if no call is known
     launched: Flags  # whether a call is known to have launched each
+    launch_ns: int = 0  # median time from one of their launches to the next, 0 for those into a full queue
     # when the call ended that launched the last kernel of another kind, such as a barrier's; 0 if none is known
     last_other_launch: int = 0
 
@@ -142,8 +141,13 @@ def activity(graphs: Any, copies: Any, calls: Calls) -> Activity:
         columns[number] = columns[number][index]
     del index
     starts, ends, called, returned, known, hidden = columns
+    launch_ns = _launch_ns(called, starts)
+    del columns, called
+    compute = merge(starts, ends)
+    if len(compute.starts) == len(starts):  # nothing was joined
+        compute = Merged(starts, ends)
     return Activity(
-        compute=merge(starts, ends),
+        compute=compute,
         short=_short(starts, ends, returned, hidden),
         communication=merge(
             *(np.concatenate((c[talks], e)) for c, e in zip((kernels.start, kernels.end), exchanged, strict=True))
@@ -153,11 +157,24 @@ def activity(graphs: Any, copies: Any, calls: Calls) -> Activity:
         queued=merge(*(c[queued] for c in copied)),
         pageable=merge(*(c[pageable] for c in copied)),
         starts=starts,
-        launch_start=called,
         launch_end=returned,
         launched=known,
+        launch_ns=launch_ns,
         last_other_launch=int(others_returned.max(initial=0)),
     )
+
+
+def _launch_ns(moments: Int64, starts: Int64) -> int:
+    """The median time from one launch to the next; 0 for those into a full queue, where the device sets the pace."""
+    if len(moments) < 2:
+        return 0
+    if not (moments[1:] >= moments[:-1]).all():
+        moments = np.sort(moments)
+    between = np.diff(moments)
+    between[FULL_QUEUE:][moments[FULL_QUEUE:-1] < starts[: -FULL_QUEUE - 1]] = 0
+    middle = sorted({(len(between) - 1) // 2, len(between) // 2})
+    between.partition(middle)
+    return int(np.mean(between[middle]))
 
 
 def _short(starts: Int64, ends: Int64, returned: Int64, in_graph: Flags) -> Merged:

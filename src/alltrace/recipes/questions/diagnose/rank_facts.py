@@ -17,7 +17,6 @@ from alltrace.recipes.questions.diagnose.finding import PARTS
 from alltrace.recipes.questions.diagnose.gaps import (
     CLASSES,
     HOST_CLASSES,
-    Activity,
     HostSets,
     activity,
     classify,
@@ -28,7 +27,6 @@ from alltrace.recipes.questions.diagnose.kernel_rows import Int32, KernelRows
 from alltrace.recipes.questions.diagnose.kernel_work import PIECES, KernelWork, kernel_work
 from alltrace.recipes.questions.diagnose.operator_rates import SlowOperator, slow_operators
 from alltrace.recipes.questions.diagnose.potential import Potential, potentials
-from alltrace.replay.work import FULL_QUEUE
 from alltrace.run.clock import ClockMap
 from alltrace.run.rank import Rank
 from alltrace.trace.arrays import Flags, Int64, blocks, coded, integers, is_one_of, is_true
@@ -196,7 +194,7 @@ def gather(rank: Rank, steps: Any) -> tuple[RankFacts, HostSets] | None:
         host_ns=np.stack(taken, axis=1),
         loader_ns=_loader_ns(rows, host.batches),
         paused_behind_ns=paused_behind,
-        launch_ns=_launch_ns(work),
+        launch_ns=work.launch_ns,
         kernels=int((counted >= 0).sum()),
         kernel_total_ns=int(work_done.total_ns.sum()),
         graphs=graphs.num_rows,
@@ -306,20 +304,6 @@ def _pieces(kernels: KernelRows, counted: Int32) -> Int32:
     found = np.full(len(counted), -1, np.int32)
     found[rows[np.argsort(kernels.start[rows], kind="stable")]] = np.arange(len(rows)) * PIECES // max(len(rows), 1)
     return found
-
-
-def _launch_ns(work: Activity) -> int:
-    """The median time from one launch to the next; 0 for those into a full queue, where the device sets the pace."""
-    if len(work.launch_start) < 2:
-        return 0
-    moments = (
-        work.launch_start if (work.launch_start[1:] >= work.launch_start[:-1]).all() else np.sort(work.launch_start)
-    )
-    between = np.diff(moments)
-    between[FULL_QUEUE:][moments[FULL_QUEUE:-1] < work.starts[: -FULL_QUEUE - 1]] = 0
-    middle = sorted({(len(between) - 1) // 2, len(between) // 2})
-    between.partition(middle)
-    return int(np.mean(between[middle]))
 
 
 def _sums(at: NDArray[np.intp], values: Int64, count: int) -> Int64:

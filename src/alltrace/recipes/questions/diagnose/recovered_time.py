@@ -210,10 +210,9 @@ class RecoveredTime:
             for rank, (_, place, took) in kernels.items()
         }
         step = places // _MOST_OPERATIONS - 1
+        alike_in = np.isin(step, list(steps))
         for rank in ranks:
-            apart = {
-                peer: float(np.abs(totals[peer] - totals[rank])[np.isin(step, list(steps))].sum()) for peer in peers
-            }
+            apart = {peer: float(np.abs(totals[peer] - totals[rank])[alike_in].sum()) for peer in peers}
             usual = np.median([totals[peer] for peer in peers if apart[peer] <= _ALIKE * min(apart.values())], axis=0)
             more = np.maximum(totals[rank] - usual, 0)
             left, less = np.ones(len(places)), np.zeros(2)
