@@ -1,7 +1,6 @@
 """The verb `nsys`: command lines of NVIDIA's `nsys stats`, `analyze`, `recipe` and `export`, answered by alltrace."""
 
 import argparse
-from importlib import import_module
 
 from alltrace.cli.nsys.arguments import RefusedError
 
@@ -19,13 +18,22 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    if args.command in ("recipe", "export"):
-        code: int = import_module(f"alltrace.cli.nsys.{args.command}").run(args.rest)
-        return code
-    if args.command in ("stats", "analyze"):
+    if args.command == "stats":
         from alltrace.cli.nsys import stats
         from alltrace.cli.nsys.reports import Reports
+
+        return stats.run(Reports(), args.rest)
+    if args.command == "analyze":
+        from alltrace.cli.nsys import stats
         from alltrace.cli.nsys.rules import Rules
 
-        return stats.run(Reports() if args.command == "stats" else Rules(), args.rest)
+        return stats.run(Rules(), args.rest)
+    if args.command == "recipe":
+        from alltrace.cli.nsys import recipe
+
+        return recipe.run(args.rest)
+    if args.command == "export":
+        from alltrace.cli.nsys import export
+
+        return export.run(args.rest)
     raise RefusedError(f"unknown nsys command {args.command!r}; expected stats, analyze, recipe or export")
