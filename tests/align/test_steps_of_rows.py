@@ -121,6 +121,22 @@ def test_steps_repeat_where_a_kernel_runs_more_often_in_a_row(tmp_path):
     assert np.diff(found.starts).tolist() == (100 * np.diff(begins)).tolist()
 
 
+def test_a_last_step_that_ends_with_a_kernel_in_a_row_lasts_to_the_end_of_all(tmp_path):
+    names = [name for step in range(12) for name in ["a", *["c", "d"] * 3, *["b"] * (4 + step)]]
+    kernels = [kernel(100 * n, 100 * n + 90, name, correlation=n) for n, name in enumerate(names)]
+    api = [{"start": 100 * n - 50, "end": 100 * n - 40, "correlation": n} for n in range(len(names))]
+    steps = rank_steps(make_run(tmp_path, {0: {"kernels": kernels, "api": api}}).in_session_time().rank(0))
+    begins = [n for n, name in enumerate(names) if name == "a"]
+    last = steps.starts[0] + 100 * len(names) + 40
+    assert steps.ends.tolist() == [*(steps.starts[0] + 100 * np.array(begins[1:])).tolist(), last]
+
+
+def test_two_kernels_in_any_order_have_no_steps(tmp_path):
+    draw = np.random.default_rng(7)
+    kernels = [kernel(100 * n, 100 * n + 90, "ab"[draw.integers(2)], correlation=n) for n in range(1000)]
+    assert rank_steps(make_run(tmp_path, {0: {"kernels": kernels}}).in_session_time().rank(0)) is None
+
+
 def ranks_of(middles, hosts, components, numbers):
     """A run, and the steps of its ranks, of 2 ns each around their middles."""
     apply = SimpleNamespace(apply=lambda times: times)

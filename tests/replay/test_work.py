@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from tests.making import copy, kernel, make_run
-from tests.replay.jobs import full_queue
+from tests.replay.jobs import COMPUTE_STREAM, Rank, full_queue
 
 from alltrace.replay.work import read
 
@@ -94,6 +94,27 @@ def test_a_launch_that_takes_long_waits_if_the_queue_of_its_stream_is_full():
     assert ((waits.end - waits.start) >= 40_000).all()
     # as long a launch with fewer kernels in the queue is the host's own time
     assert not len(read(full_queue(1400, 100_000, queue=512), np.empty(0, np.int64))[1].start)
+
+
+def test_a_graph_waits_once_for_a_place_in_the_queue():
+    """Each graph of 500 kernels takes 5 ms; with two of them in the queue, the launch of another waits for one."""
+    rank, host, ends = Rank(0, rows={"kernels": [], "api": []}), 0, []
+    for n in range(20):
+        begun, host = host, host + 20_000
+        if n > 2:
+            host = max(host, ends[n - 3])
+        start = max(host, ends[-1] if ends else 0)
+        ends.append(start + 500 * 10_000)
+        for place in range(500):
+            at = start + 10_000 * place
+            names = {"correlation": n, "name": "gemm", "stream": COMPUTE_STREAM, "device": 0, "kind": "compute"}
+            rank.rows["kernels"].append(names | {"start": at, "end": at + 10_000})
+        rank.rows["api"].append({"start": begun, "end": host, "correlation": n, "name": "cudaGraphLaunch"})
+    _, waits = read(rank, np.empty(0, np.int64))
+    blocked = [call for call in rank.rows["api"] if call["end"] - call["start"] > 20_000]
+    assert len(blocked) == 17
+    assert waits.end.tolist() == [call["end"] for call in blocked]
+    assert waits.start.tolist() == [call["start"] + 20_000 for call in blocked]
 
 
 def test_a_copy_waits_if_its_call_returns_after_it_ended(tmp_path):

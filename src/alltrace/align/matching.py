@@ -144,8 +144,8 @@ class Matching:
 def match(operations: Timelines, placing: Placing | None = None, ranks: Sequence[PlacedRank] = ()) -> Matching:
     """Match the operations of all ranks, starting from what stamps and hosts say; an instance has two members or more.
 
-    Where nothing names operations, the stamps of a host are taken for one clock, unless each report's own pattern
-    explains more.
+    Where nothing names operations, the stamps of a host are taken for one clock; if that explains too few of them, and
+    each report's own pattern enough, that pattern counts.
     """
     if not operations.extents:
         none = np.zeros(0, np.int64)

@@ -55,6 +55,7 @@ _LAUNCHED_BEFORE = 0.05
 
 _LONGEST_SEQUENCE = 400_000
 _FEWEST = 2
+_FEWEST_KERNELS = 64
 """Of fewer ranges nothing shows that they repeat."""
 
 _ONE_EACH = (0.6, 1.5)
@@ -266,16 +267,19 @@ def _launching(rank: Rank, families: list[_Family]) -> list[_Family]:
 def _by_kernels(rank: Rank, work: _DeviceWork) -> RankSteps | None:
     """Steps from the period of the sequence of kernel names on the stream with most kernels."""
     kernels = rank.file_table("kernels", ("start", "end", "stream", "device", "name"))
-    if kernels.num_rows < 64:
+    if kernels.num_rows < _FEWEST_KERNELS:
         return None
     streams = integers(kernels.column("stream"), -1) * 4096 + integers(kernels.column("device"), 0)
     ids, counts = np.unique(streams, return_counts=True)
     rows = np.flatnonzero(streams == ids[counts.argmax()])
     rows = rows[np.argsort(integers(kernels.column("start"), _NONE)[rows], kind="stable")]
     _, tokens = np.unique(integers(kernels.column("name"), _NONE)[rows], return_inverse=True)
+    last = int(integers(kernels.column("end"), _NONE)[rows].max())
     periods = _periods(tokens.astype(np.int64))
-    if periods is None:  # steps that differ in how often a kernel runs in a row have the same sequence without that
-        changes = np.append(True, tokens[1:] != tokens[:-1])
+    changes = np.append(True, tokens[1:] != tokens[:-1])
+    # steps that differ in how often a kernel runs in a row have the same sequence without that; two kernels in turn
+    # are a sequence of none
+    if periods is None and changes.sum() >= _FEWEST_KERNELS and tokens.max() > 1:
         rows = rows[changes]
         periods = _periods(tokens[changes].astype(np.int64))
     if periods is None:
@@ -289,7 +293,7 @@ def _by_kernels(rank: Rank, work: _DeviceWork) -> RankSteps | None:
         return None
     ends = launches[1:]
     if whole_end:  # nothing is launched after it, so it lasts as long as its work
-        ends = np.append(ends, max(int(integers(kernels.column("end"), _NONE)[rows].max()), int(launches[-1]) + 1))
+        ends = np.append(ends, max(last, int(launches[-1]) + 1))
     return RankSteps(rank.rank, "kernels", launches[: len(ends)], ends, None)
 
 

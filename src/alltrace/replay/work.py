@@ -157,10 +157,11 @@ def _in_full_queue(work: Work, rows: slice) -> tuple[Int64, Int64, NDArray[np.in
     mine = mine[np.argsort(launch[mine], kind="stable")]
     full = np.zeros(len(mine), np.bool_)
     full[FULL_QUEUE:] = launch[mine[FULL_QUEUE:]] < np.sort(end[mine])[:-FULL_QUEUE]
+    calls = np.append(True, launch[mine[1:]] != launch[mine[:-1]])  # one launches all kernels of a graph
+    mine, full = mine[calls], full[calls]
     if not full.any():
         return launch[:0], launch[:0], track[:0]
     took = (launched - launch)[mine]
-    full[1:] &= launch[mine[1:]] != launch[mine[:-1]]  # what launches a graph launches all of its kernels
     blocked_ns = np.cumsum(np.where(full, np.maximum(took - int(np.median(took[~full])), 0), 0))
     last = np.flatnonzero(np.diff(blocked_ns // _BLOCKED_NS, prepend=0))
     end = launched[mine[last]]

@@ -199,6 +199,11 @@ def test_kernels_become_longer_soon_after_a_start_up_that_keeps_the_host():
     assert (found.loss == [0.0, 0.0, *[20.0] * 8]).all()
 
 
+@pytest.mark.parametrize("later", [40.0, 50.0])
+def test_steps_that_take_no_longer_are_no_regression_though_their_kernels_do(later):
+    assert find(job_of(compute=[30.0] * 5 + [later] * 5, host_pause=[20.0] * 5 + [0.0] * 5)) == []
+
+
 @pytest.mark.parametrize(("grows", "kinds"), [("allocation", ["regression"]), ("compilation", [])])
 def test_code_that_is_compiled_in_later_steps_is_no_growth(grows, kinds):
     found = find(job_of(compute=50.0, **{grows: [0.0] * 5 + [10.0] * 5}))

@@ -20,7 +20,8 @@ _LEAST_GROWTH = MEDIUM_SHARE
 _SAME_TIME = 2  # changes this many steps apart can be one
 _MOSTLY = 0.6  # a class of which later steps lose this share is what grows
 
-_NAMED = ("compilation", "module-loading")  # what takes time in some steps by its nature is a finding of its own
+# what waits for other ranks, and what takes time in some steps by its nature, which is a finding of its own
+_NOT_OWN = ("communication", "compilation", "module-loading")
 
 _ADVICE = {
     "compute": "kernels take longer, or are more",
@@ -36,11 +37,14 @@ def find(all_ranks: AllRankFacts) -> list[Finding]:
     if all_ranks.whole_run or not len(all_ranks.steps):
         return []
     times = np.where(np.isnan(all_ranks.times[:, :, :1]), np.nan, all_ranks.times)
-    own = np.nansum(times, axis=2) - np.nan_to_num(times[:, :, CLASSES.index("communication")])
+    own = np.nansum(np.delete(times, [CLASSES.index(name) for name in _NOT_OWN], axis=2), axis=2)
     own[np.isnan(times[:, :, 0])] = np.nan
     usual, late = _later(own)
     if late is None:  # a start-up that keeps the host hides kernels that become longer soon after it
+        whole = usual
         usual, late = _later(times[:, :, CLASSES.index("compute")])
+        if late is not None and np.median(whole[late]) <= whole[~late].min():
+            return []
     if late is None:
         return []
     there = ~np.isnan(own)
@@ -53,11 +57,9 @@ def find(all_ranks: AllRankFacts) -> list[Finding]:
     growth = {
         name: float(ns)
         for name, ns in zip(CLASSES, np.broadcast_to(grown, len(CLASSES)), strict=True)
-        if name != "communication"
+        if name not in _NOT_OWN
     }
     grows = max(growth, key=lambda name: growth[name])
-    if grows in _NAMED:
-        return []
     values = all_ranks.of(grows)
     before = np.percentile(values[:, ~late], 50, axis=1, keepdims=True, method="lower")
     lost = np.where(late, np.maximum(values - before, 0.0), 0.0)
