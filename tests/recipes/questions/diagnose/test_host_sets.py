@@ -114,6 +114,10 @@ def test_copies_of_mpi_are_told_from_those_of_the_program(tmp_path, called, kind
     mpi = [row(MS, 4 * MS, "MPI_Send", kind="p2p")]
     _, facts = gap(tmp_path, api, mpi=mpi, copies=sorted(copies, key=lambda c: c["start"]))
     assert (facts.staged_copies, facts.staged_bytes) == staged
+    if stream == 21:  # the stream of that number on another device is another one
+        copies[1]["device"] = 1
+        _, facts = gap(tmp_path / "other", api, mpi=mpi, copies=sorted(copies, key=lambda c: c["start"]))
+        assert facts.staged_copies == 1
 
 
 def test_what_other_threads_do_counts_only_while_the_launching_one_is_silent(tmp_path):

@@ -30,6 +30,7 @@ from alltrace.recipes.questions.diagnose.potential import Potential, potentials
 from alltrace.run.clock import ClockMap
 from alltrace.run.rank import Rank
 from alltrace.trace.arrays import Flags, Int64, blocks, coded, integers, is_one_of, is_true
+from alltrace.trace.distinct import distinct_rows
 from alltrace.trace.intervals import (
     Merged,
     closed,
@@ -44,18 +45,7 @@ from alltrace.trace.intervals import (
 
 _SMALLER = {
     "graphs": ("start", "end", "correlation", "process"),
-    "copies": (
-        "start",
-        "end",
-        "correlation",
-        "process",
-        "stream",
-        "bytes",
-        "kind",
-        "src_kind",
-        "dst_kind",
-        "collective",
-    ),
+    "copies": tuple("start end correlation process device stream bytes kind src_kind dst_kind collective".split()),
 }
 """Tables that are read whole."""
 
@@ -314,8 +304,11 @@ def _sums(at: NDArray[np.intp], values: Int64, count: int) -> Int64:
 
 def _staged_by_mpi(copies: Any, in_call: Flags, kernels: KernelRows, regions: Int64) -> Flags:
     """Which copies of judged steps are to or from the host within calls of MPI, on streams that nothing else uses."""
-    stream = integers(copies.column("stream"), -1)
-    used = np.concatenate((stream[~in_call], *kernels.of_kinds("stream")))
+    place = ("process", "device", "stream")
+    own = [integers(copies.column(c), -1) for c in place]
+    stream = distinct_rows(*(np.concatenate(both) for both in zip(own, kernels.of_kinds(*place), strict=True)))[1]
+    stream, of_kernels = stream[: len(own[0])], stream[len(own[0]) :]
+    used = np.concatenate((stream[~in_call], of_kernels))
     judged = _step_of(integers(copies.column("start")), regions) >= 0
     return in_call & judged & is_one_of(copies.column("kind"), ("DtoH", "HtoD")) & ~np.isin(stream, used)
 
