@@ -116,9 +116,9 @@ def test_steps_repeat_where_a_kernel_runs_more_often_in_a_row(tmp_path):
     names = [name for step in range(12) for name in ["a", *["b"] * (4 + step), *["c", "d"] * 3, "e"]]
     kernels = [kernel(100 * n, 100 * n + 90, name, correlation=n) for n, name in enumerate(names)]
     api = [{"start": 100 * n - 50, "end": 100 * n - 40, "correlation": n} for n in range(len(names))]
-    found = rank_steps(make_run(tmp_path, {0: {"kernels": kernels, "api": api}}).in_session_time().rank(0))
+    steps = rank_steps(make_run(tmp_path, {0: {"kernels": kernels, "api": api}}).in_session_time().rank(0))
     begins = [n for n, name in enumerate(names) if name == "a"]
-    assert np.diff(found.starts).tolist() == (100 * np.diff(begins)).tolist()
+    assert np.diff(steps.starts).tolist() == (100 * np.diff(begins)).tolist()
 
 
 def test_a_last_step_that_ends_with_a_kernel_in_a_row_lasts_to_the_end_of_all(tmp_path):

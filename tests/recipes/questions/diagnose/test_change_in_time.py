@@ -206,8 +206,8 @@ def test_steps_that_take_no_longer_are_no_regression_though_their_kernels_do(lat
 
 @pytest.mark.parametrize(("grows", "kinds"), [("allocation", ["regression"]), ("compilation", [])])
 def test_code_that_is_compiled_in_later_steps_is_no_growth(grows, kinds):
-    found = find(job_of(compute=50.0, **{grows: [0.0] * 5 + [10.0] * 5}))
-    assert [one.kind for one in found] == kinds
+    regressions = find(job_of(compute=50.0, **{grows: [0.0] * 5 + [10.0] * 5}))
+    assert [one.kind for one in regressions] == kinds
 
 
 def test_steps_that_differ_by_their_data_are_none_of_these(tmp_path):
