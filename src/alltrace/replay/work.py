@@ -157,7 +157,7 @@ def _in_full_queue(work: Work, rows: slice) -> tuple[Int64, Int64, NDArray[np.in
     mine = mine[np.argsort(launch[mine], kind="stable")]
     full = np.zeros(len(mine), np.bool_)
     full[FULL_QUEUE:] = launch[mine[FULL_QUEUE:]] < np.sort(end[mine])[:-FULL_QUEUE]
-    calls = np.append(True, launch[mine[1:]] != launch[mine[:-1]])  # one launches all kernels of a graph
+    calls = np.diff(launch[mine], prepend=UNKNOWN) != 0  # one launches all kernels of a graph
     mine, full = mine[calls], full[calls]
     if not full.any():
         return launch[:0], launch[:0], track[:0]
