@@ -193,9 +193,13 @@ def launched(line, folder):
 def windowed(line, armed, folder):
     """Ask an armed job for a window, and end it."""
     assert armed is not None
-    until = time.monotonic() + 60
-    while subprocess.run(line, shell=True, capture_output=True, check=False).returncode:
-        assert time.monotonic() < until, "the job cannot be asked"
+    until = time.monotonic() + 120
+    while (asked := subprocess.run(line, shell=True, capture_output=True, text=True, check=False)).returncode:
+        if armed.poll() is not None or time.monotonic() > until:
+            armed.kill()
+            pytest.fail(
+                f"the job cannot be asked: {asked.stderr}\nThe job's words:\n{armed.communicate(timeout=60)[0]}"
+            )
         time.sleep(0.5)
     time.sleep(5)
     (folder / "stop").touch()
