@@ -10,7 +10,8 @@ from tests.together import together
 
 import alltrace.ui
 
-STATIC = Path(alltrace.ui.__file__).parent / "static"
+SOURCE = Path(alltrace.ui.__file__).parents[1]
+STATIC = SOURCE / "ui" / "static"
 MODULES = sorted(STATIC.glob("*.js"))
 OPTIONS = (
     "--noEmit --allowJs --checkJs --strict --target es2022 --module es2022 --moduleResolution bundler --lib"
@@ -36,6 +37,12 @@ def test_every_module_is_checked_short_and_makes_no_markup_of_text(module):
         r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|setAttribute\(.style", text
     )
     assert not re.search(r"https?://", text), "nothing is loaded from elsewhere"
+
+
+@together("path", sorted(path for name in ("*.js", "*.css", "*.html") for path in SOURCE.rglob(name)))
+def test_lines_have_at_most_120_columns(path):
+    lines = path.read_text(encoding="utf-8").splitlines()
+    assert [number for number, line in enumerate(lines, 1) if len(line) > 120] == []
 
 
 def test_the_page_has_no_script_or_style_of_its_own():

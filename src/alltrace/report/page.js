@@ -38,7 +38,8 @@
 
   function draw(chart, printed = false) {
     const figure = figures[chart.dataset.figure];
-    const options = { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d"], showTips: false };
+    const options = { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d"],
+      showTips: false };
     const layout = themed(figure.layout, printed);
     if (printed) layout.width = paperWidth;
     return window.Plotly.react(chart, figure.data, layout, options);
@@ -56,7 +57,8 @@
     const known = address !== null && ["http:", "https:"].includes(address.protocol);
     place.setAttribute("aria-invalid", String(!known));
     if (!known) return;
-    for (const link of document.querySelectorAll("a.place")) link.href = `${address.origin}${address.pathname}${new URL(link.href).hash}`;
+    for (const link of document.querySelectorAll("a.place"))
+      link.href = `${address.origin}${address.pathname}${new URL(link.href).hash}`;
   });
 
   const drawAll = () => Promise.all(charts.map((chart) => draw(chart)));

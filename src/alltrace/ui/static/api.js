@@ -11,8 +11,8 @@ export class Refused extends Error {
 }
 
 /**
- * The token of the server. It is in the address that opens the page, and from then on in the storage of this tab, which pages of
- * another port cannot read; the address bar and the history do not keep it. */
+ * The token of the server. It is in the address that opens the page, and from then on in the storage of this tab, which
+ * pages of another port cannot read; the address bar and the history do not keep it. */
 const token = (() => {
   const inAddress = new URLSearchParams(location.search).get("token");
   if (inAddress) {
@@ -81,7 +81,8 @@ export class Api {
   /** One tile of the heat map: shares of ranks times bins. @param {string} metric @param {number} level
    * @param {number} index */
   async heat(metric, level, index) {
-    return shares(await this.#fetch(`heat?${new URLSearchParams({ metric, level: `${level}`, index: `${index}` })}`, {}));
+    return shares(await this.#fetch(`heat?${new URLSearchParams({ metric, level: `${level}`, index: `${index}` })}`,
+      {}));
   }
 
   /** One tile of the heat map finer than what is kept, of some ranks in ascending order. @param {string} metric
@@ -104,13 +105,15 @@ export class Api {
 }
 
 /** @param {Response} response a tile of the heat map */
-const shares = async (response) => ({ bins: Number(response.headers.get("x-alltrace-bins")), values: new Uint16Array(await response.arrayBuffer()) });
+const shares = async (response) =>
+  ({ bins: Number(response.headers.get("x-alltrace-bins")), values: new Uint16Array(await response.arrayBuffer()) });
 
 /** @type {Record<string, any>} */
 const ARRAYS = { f8: Float64Array, f4: Float32Array, i4: Int32Array, u4: Uint32Array, u2: Uint16Array, u1: Uint8Array };
 
 /** What a tile without items has: most tiles of a view that is zoomed far. @type {Record<string, any>} */
-const NO_ITEMS = Object.fromEntries(["start", "length", "row", "name", "count", "lane", "code", "table", "share"].map((n) => [n, []]));
+const NO_ITEMS =
+  Object.fromEntries(["start", "length", "row", "name", "count", "lane", "code", "table", "share"].map((n) => [n, []]));
 
 /** The tiles in the bytes that `alltrace.tiles.view.pack` makes. @param {ArrayBuffer} buffer @returns {Tile[]} */
 export function unpack(buffer) {
@@ -121,9 +124,11 @@ export function unpack(buffer) {
   return header.tiles.map((/** @type {any} */ t) => {
     /** @type {Record<string, any>} */
     const arrays = t.kind === "items" && !t.arrays.length ? NO_ITEMS : {};
-    for (const [name, type, offset, size] of t.arrays) arrays[name] = new ARRAYS[type](buffer, 8 + length + offset, size);
+    for (const [name, type, offset, size] of t.arrays)
+      arrays[name] = new ARRAYS[type](buffer, 8 + length + offset, size);
     let lanes = 1;
     if (arrays.lane) for (const lane of arrays.lane) lanes = Math.max(lanes, lane + 1);
-    return { track: t.track, index: t.index, level: header.level, kind: t.kind, classes: t.classes, arrays, names: header.names, used: 0, lanes };
+    return { track: t.track, index: t.index, level: header.level, kind: t.kind, classes: t.classes, arrays,
+      names: header.names, used: 0, lanes };
   });
 }

@@ -10,8 +10,10 @@ import { link } from "./url.js";
 /** @typedef {import("./types.js").Span} Span */
 
 const CLASSES = ["compute", "exposed communication", "exposed copy", "idle"];
-const NAMED = ["kind", "name", "count", "total_ns", "mean_ns", "min_ns", "max_ns"].map((name) => ({ name, unit: name.endsWith("_ns") ? "ns" : null }));
-const LONGEST = ["name", "rank", "start", "duration_ns", "table", "row"].map((name) => ({ name, unit: name === "start" || name === "duration_ns" ? "ns" : null }));
+const NAMED = ["kind", "name", "count", "total_ns", "mean_ns", "min_ns", "max_ns"]
+  .map((name) => ({ name, unit: name.endsWith("_ns") ? "ns" : null }));
+const LONGEST = ["name", "rank", "start", "duration_ns", "table", "row"]
+  .map((name) => ({ name, unit: name === "start" || name === "duration_ns" ? "ns" : null }));
 
 export class AreaPanel {
   /** @param {import("./timeline.js").Timeline} timeline @param {Span} range @param {string[]} tracks ranks and keys */
@@ -47,8 +49,10 @@ export class AreaPanel {
 
   /** @param {AbortSignal} [signal] */
   async #asked(signal = this.stop.signal) {
-    const pattern = this.name && `^${this.name.replace(/[^A-Za-z0-9_ ]/g, (c) => (c.charCodeAt(0) < 128 ? `\\${c}` : c))}$`;
-    return this.timeline.ctx.api.post("area", { tracks: this.tracks, start: this.range.start, end: this.range.end, flame: this.kind, pattern }, signal);
+    const pattern = this.name &&
+      `^${this.name.replace(/[^A-Za-z0-9_ ]/g, (c) => (c.charCodeAt(0) < 128 ? `\\${c}` : c))}$`;
+    return this.timeline.ctx.api.post("area",
+      { tracks: this.tracks, start: this.range.start, end: this.range.end, flame: this.kind, pattern }, signal);
   }
 
   async show() {
@@ -75,17 +79,21 @@ export class AreaPanel {
   /** @param {any} summary */
   #fill(summary) {
     const { timeline, range, ranks } = this;
-    const of = summary.ranks_done < summary.ranks_asked ? `, ${count(summary.ranks_done)} of ${count(summary.ranks_asked)} ranks were counted in the time there is` : "";
+    const of = summary.ranks_done < summary.ranks_asked
+      ? `, ${count(summary.ranks_done)} of ${count(summary.ranks_asked)} ranks were counted in the time there is` : "";
     const about = `${counted(this.tracks.length, "track")} of ${counted(ranks.length, "rank")}${of}`;
     const breakdown = summary.breakdown.length ? this.#breakdown(summary.breakdown) : null;
     const totals = summary.totals.map((/** @type {any} */ r) => NAMED.map((c) => r[c.name]));
-    const more = summary.names > totals.length ? `, the largest ${count(totals.length)} of ${count(summary.names)}` : "";
+    const more = summary.names > totals.length
+      ? `, the largest ${count(totals.length)} of ${count(summary.names)}` : "";
     this.element.replaceChildren(
-      h("div", { class: "bar" }, h("strong", {}, this.title), ...(breakdown?.share ?? []), h("span", { class: "muted" }, about)),
+      h("div", { class: "bar" }, h("strong", {}, this.title), ...(breakdown?.share ?? []),
+        h("span", { class: "muted" }, about)),
       h(
         "div",
         { class: "bar" },
-        h("a", { href: link("events", { start: range.start, end: range.end, ranks: rankText(ranks), tables: this.#tables() }) }, "its events"),
+        h("a", { href: link("events",
+          { start: range.start, end: range.end, ranks: rankText(ranks), tables: this.#tables() }) }, "its events"),
         h("button", { type: "button", on: { click: () => timeline.look(range.start, range.end) } }, "zoom to it"),
       ),
       ...(summary.totals.length ? [] : [h("p", {}, "Nothing ran on these tracks in this time.")]),
@@ -93,7 +101,11 @@ export class AreaPanel {
       h(
         "div",
         { class: "columns" },
-        summary.totals.length > 0 && h("div", {}, h("h3", {}, "Totals by name"), h("p", { class: "muted" }, `A row shows how long its events last${more}.`), tableOf(NAMED, totals, { name: "totals", chosen: (row) => ((this.name = this.name === row[1] ? "" : row[1]), void this.#again()) })),
+        summary.totals.length > 0 && h("div", {}, h("h3", {}, "Totals by name"),
+          h("p", { class: "muted" }, `A row shows how long its events last${more}.`),
+          tableOf(NAMED, totals,
+            { name: "totals",
+              chosen: (row) => ((this.name = this.name === row[1] ? "" : row[1]), void this.#again()) })),
         summary.totals.length > 0 && this.lasting,
         breakdown && h("div", {}, h("h3", {}, "Breakdown"), breakdown.table),
       ),
@@ -112,24 +124,34 @@ export class AreaPanel {
   #flames(summary) {
     this.flame?.close();
     this.flame = summary.flame.name.length ? new FlameGraph(summary.flame) : null;
-    const chooser = choice("flame graph of", [["ranges", "ranges"], ["operators", "operators"], ["stacks", "Python functions"]], this.kind, (v) => ((this.kind = v), void this.#again()));
+    const chooser = choice("flame graph of", [["ranges", "ranges"], ["operators", "operators"],
+      ["stacks", "Python functions"]], this.kind, (v) => ((this.kind = v), void this.#again()));
     const what = { ranges: "no range", operators: "no operator of PyTorch", stacks: "no Python function" }[this.kind];
-    this.flames.replaceChildren(h("div", { class: "bar" }, chooser, this.flame?.path), this.flame?.element ?? h("p", { class: "muted" }, `The threads of these tracks have ${what} in this time; open ranks and select tracks of ranges, or whole ranks.`));
+    this.flames.replaceChildren(h("div", { class: "bar" }, chooser, this.flame?.path),
+      this.flame?.element ??
+      h("p", { class: "muted" },
+        `The threads of these tracks have ${what} in this time; ` +
+        "open ranks and select tracks of ranges, or whole ranks."));
     this.flame?.draw();
   }
 
   /** @param {any} summary */
   #lasting(summary) {
     const { timeline, range } = this;
-    const chart = histogram(summary.histogram, (least) => (location.hash = link("events", { start: range.start, end: range.end, ranks: rankText(this.ranks), tables: this.#tables(), least, pattern: this.name ? `^${this.name.replace(/[^A-Za-z0-9_ ]/g, "\\$&")}$` : "", sort: "-duration_ns" })));
+    const chart = histogram(summary.histogram, (least) => (location.hash = link("events",
+      { start: range.start, end: range.end, ranks: rankText(this.ranks), tables: this.#tables(), least,
+        pattern: this.name ? `^${this.name.replace(/[^A-Za-z0-9_ ]/g, "\\$&")}$` : "", sort: "-duration_ns" })));
     this.redraw = chart.draw;
     const rows = summary.longest.map((/** @type {any} */ r) => LONGEST.map((c) => r[c.name]));
     this.lasting.replaceChildren(
       h("h3", {}, "How long they last"),
-      h("p", { class: "muted" }, this.name ? `those called ${this.name} ` : "all of them", this.name ? h("button", { type: "button", on: { click: () => ((this.name = ""), void this.#again()) } }, "all") : null),
+      h("p", { class: "muted" }, this.name ? `those called ${this.name} ` : "all of them",
+        this.name ? h("button", { type: "button", on: { click: () => ((this.name = ""), void this.#again()) } }, "all")
+        : null),
       chart.element,
       h("h3", {}, "The longest"),
-      tableOf(LONGEST, rows, { name: "longest", filter: false, chosen: (row) => void timeline.choose({ rank: row[1], table: row[4], row: row[5] }, true) }),
+      tableOf(LONGEST, rows, { name: "longest", filter: false,
+        chosen: (row) => void timeline.choose({ rank: row[1], table: row[4], row: row[5] }, true) }),
     );
   }
 
@@ -150,7 +172,8 @@ export class AreaPanel {
       part.style.width = `${(100 * totals[i]) / all}%`;
       share.append(part);
     });
-    const columns = [{ name: "rank", unit: null }, { name: "device", unit: null }, ...CLASSES.map((c) => ({ name: `${c.replace(" ", "_")}_ns`, unit: "ns" }))];
+    const columns = [{ name: "rank", unit: null }, { name: "device", unit: null },
+      ...CLASSES.map((c) => ({ name: `${c.replace(" ", "_")}_ns`, unit: "ns" }))];
     const table = tableOf(columns, rows.map((r) => columns.map((c) => r[c.name])), { name: "breakdown" });
     return { share: [share, ...CLASSES.map((c, i) => h("span", {}, hue(c, "hue"), told[i]))], table };
   }
@@ -162,7 +185,8 @@ const ROW = 18;
 const MOST_ROWS = 40;
 const RANGE = 4;
 
-/** @typedef {{name: string[], parent: number[], total_ns: number[], self_ns: number[], count: number[], left_out: number}} Nodes */
+/** @typedef {{name: string[], parent: number[], total_ns: number[], self_ns: number[], count: number[],
+ *   left_out: number}} Nodes */
 
 class FlameGraph {
   /** @param {Nodes} nodes a parent before its children, children longest first */
@@ -187,7 +211,8 @@ class FlameGraph {
       const up = this.root < 0 ? -1 : nodes.parent[this.root];
       const siblings = up < 0 ? this.tops : this.children[up];
       const place = siblings.indexOf(this.root);
-      const to = { ArrowUp: up, ArrowDown: (this.root < 0 ? this.tops : this.children[this.root])[0], ArrowRight: siblings[place + 1], ArrowLeft: siblings[place - 1] }[e.key];
+      const to = { ArrowUp: up, ArrowDown: (this.root < 0 ? this.tops : this.children[this.root])[0],
+        ArrowRight: siblings[place + 1], ArrowLeft: siblings[place - 1] }[e.key];
       if (to === undefined) return;
       e.preventDefault();
       e.stopPropagation();
@@ -215,7 +240,8 @@ class FlameGraph {
   told(node) {
     const { name, total_ns, self_ns, count } = this.nodes;
     const share = ((100 * total_ns[node]) / Math.max(this.whole, 1)).toFixed(1);
-    return [name[node], `${duration(total_ns[node])} in all (${share} %), ${duration(self_ns[node])} of its own`, counted(count[node], "time")];
+    return [name[node], `${duration(total_ns[node])} in all (${share} %), ${duration(self_ns[node])} of its own`,
+      counted(count[node], "time")];
   }
 
   draw() {
@@ -255,8 +281,11 @@ class FlameGraph {
       }
       context.globalAlpha = 1;
     }
-    const here = root < 0 ? `${counted(nodes.name.length, "chain")} of names, ${duration(this.whole)} in all` : this.told(root).join(", ");
-    this.path.textContent = `${here}${root < 0 ? "" : "; a click on what is above leads back"}${nodes.left_out ? `; ${counted(nodes.left_out, "shorter chain")} left out` : ""}`;
+    const here = root < 0 ? `${counted(nodes.name.length, "chain")} of names, ${duration(this.whole)} in all`
+      : this.told(root).join(", ");
+    this.path.textContent =
+      `${here}${root < 0 ? "" : "; a click on what is above leads back"}` +
+      (nodes.left_out ? `; ${counted(nodes.left_out, "shorter chain")} left out` : "");
     this.canvas.setAttribute("aria-label", `flame graph: ${here}; arrows go from one to the other`);
   }
 
@@ -318,7 +347,9 @@ function histogram(bins, chosen) {
   canvas.addEventListener("pointermove", (e) => {
     const i = at(e);
     if (!(bins.count[i] >= 0)) return tip.hide();
-    tip.show(e.clientX, e.clientY, [`${duration(bins.from_ns[i])} to ${duration(bins.to_ns[i])}`, `${counted(bins.count[i], "event")}, ${duration(bins.total_ns[i])} together`, `${((100 * bins.total_ns[i]) / Math.max(whole, 1)).toFixed(1)} % of the time`]);
+    tip.show(e.clientX, e.clientY, [`${duration(bins.from_ns[i])} to ${duration(bins.to_ns[i])}`,
+      `${counted(bins.count[i], "event")}, ${duration(bins.total_ns[i])} together`,
+      `${((100 * bins.total_ns[i]) / Math.max(whole, 1)).toFixed(1)} % of the time`]);
   });
   canvas.addEventListener("pointerleave", () => tip.hide());
   canvas.addEventListener("click", (e) => {
@@ -326,5 +357,6 @@ function histogram(bins, chosen) {
     if (bins.count[i]) chosen(Math.floor(bins.from_ns[i]), bins.to_ns[i]);
   });
   draw();
-  return { element: h("div", {}, canvas, h("p", { class: "muted" }, `${count(all)} durations, ${range}; heights are logarithmic. A bar leads to its events.`)), draw };
+  return { element: h("div", {}, canvas, h("p", { class: "muted" },
+    `${count(all)} durations, ${range}; heights are logarithmic. A bar leads to its events.`)), draw };
 }

@@ -14,5 +14,6 @@ export function areaOf(text, known) {
   if (!text) return null;
   const parts = text.split(",");
   const ranks = parts.filter((p) => !p.includes("/")).join(",");
-  return [...(ranks ? parseRanks(ranks, known).map((r) => `${r}/summary`) : []), ...parts.filter((p) => p.includes("/"))];
+  return [...(ranks ? parseRanks(ranks, known).map((r) => `${r}/summary`) : []),
+    ...parts.filter((p) => p.includes("/"))];
 }

@@ -1,5 +1,6 @@
 // @ts-check
-/** Which tracks are shown and in which order: by words and kinds, hidden ones, ranks by host, by role or by their place in the grid. */
+/** Which tracks are shown and in which order: by words and kinds, hidden ones, ranks by host, by role or by their place
+ * in the grid. */
 import { choice, entry, h } from "./dom.js";
 import { counted } from "./units.js";
 
@@ -23,15 +24,19 @@ const KINDS = /** @type {[string, string, string[]][]} */ ([
  * What tracks of several ranks have in common that are alike: the same stream of whichever GPU, threads of one name.
  * @param {Track} track */
 export function likeness({ group, label }) {
-  return `${group}/${label.replace(/^GPU \d+ (?=stream)/, "").replace(/GPU \d+/, "GPU").replace(/ ?\(\d+\)$/, "").replace(/thread \d+$/, "thread")}`;
+  const device = label.replace(/^GPU \d+ (?=stream)/, "").replace(/GPU \d+/, "GPU");
+  return `${group}/${device.replace(/ ?\(\d+\)$/, "").replace(/thread \d+$/, "thread")}`;
 }
 
 /** Where a rank computes, communicates and has its ranges, one track each, and what is like the chosen track.
  * @param {Track[]} tracks @param {Track} [chosen] */
 function mainTracks(tracks, chosen) {
-  const like = chosen && (tracks.find((t) => likeness(t) === likeness(chosen)) ?? tracks.find((t) => t.group === chosen.group));
-  const fullest = (/** @type {string} */ group) => tracks.filter((t) => t.group === group).sort((a, b) => b.rows - a.rows)[0];
-  const main = ["gpu", "collectives", "mpi", "ranges"].map((group) => (group === "collectives" && like?.group === group ? like : fullest(group)));
+  const like = chosen &&
+    (tracks.find((t) => likeness(t) === likeness(chosen)) ?? tracks.find((t) => t.group === chosen.group));
+  const fullest = (/** @type {string} */ group) => tracks.filter((t) => t.group === group)
+    .sort((a, b) => b.rows - a.rows)[0];
+  const main = ["gpu", "collectives", "mpi", "ranges"]
+    .map((group) => (group === "collectives" && like?.group === group ? like : fullest(group)));
   return tracks.filter((t) => t === like || main.includes(t));
 }
 
@@ -47,16 +52,20 @@ export class Arrangement {
     this.hidden = new Set();
     /** @type {number[]} ranks above all others, the culprit of a finding and a peer */
     this.first = [];
-    this.restore = h("button", { type: "button", hidden: true, on: { click: () => (this.hidden.clear(), this.#done()) } });
+    this.restore = h("button",
+      { type: "button", hidden: true, on: { click: () => (this.hidden.clear(), this.#done()) } });
     this.element = h("span", { class: "bar-part" });
     this.#fill();
   }
 
   #fill() {
     const dimensions = this.run.dimensions ?? [];
-    const orders = /** @type {[string, string][]} */ ([["", "rank"], ["host", "host"], ...(this.#roles.size ? [["role", "role"]] : []), ["tracks", "kind of track"], ...dimensions.map((d, i) => [`grid${i}`, `${d.name} (${d.size})`])]);
+    const orders = /** @type {[string, string][]} */ ([["", "rank"], ["host", "host"],
+      ...(this.#roles.size ? [["role", "role"]] : []), ["tracks", "kind of track"],
+      ...dimensions.map((d, i) => [`grid${i}`, `${d.name} (${d.size})`])]);
     this.element.replaceChildren(
-      entry("tracks", this.words, (v) => ((this.words = v), this.#done()), { placeholder: "words of names", "aria-label": "show tracks whose names have these words" }),
+      entry("tracks", this.words, (v) => ((this.words = v), this.#done()),
+        { placeholder: "words of names", "aria-label": "show tracks whose names have these words" }),
       choice("kind", KINDS.map(([k, t]) => [k, t]), this.kind, (v) => ((this.kind = v), this.#done())),
       choice("order by", orders, this.order, (v) => ((this.order = v), this.#done())),
       this.restore,
@@ -92,7 +101,8 @@ export class Arrangement {
 
   /** The part of the address. */
   values() {
-    return { tracks: this.words, kind: this.kind, order: this.order, hide: [...this.hidden].slice(0, 200).join(","), first: this.first.join(",") };
+    return { tracks: this.words, kind: this.kind, order: this.order, hide: [...this.hidden].slice(0, 200).join(","),
+      first: this.first.join(",") };
   }
 
   /** The tracks of a rank that are shown. @param {number} rank @param {Track[]} tracks
@@ -101,7 +111,8 @@ export class Arrangement {
     if (this.kind === "main") return mainTracks(tracks, chosen);
     const groups = KINDS.find(([k]) => k === this.kind)?.[2] ?? [];
     const words = this.words.toLowerCase().split(/\s+/).filter(Boolean);
-    return tracks.filter((t) => (!groups.length || groups.includes(t.group)) && words.every((w) => t.label.toLowerCase().includes(w)) && !this.hidden.has(`${rank}/${t.key}`));
+    return tracks.filter((t) => (!groups.length || groups.includes(t.group)) &&
+      words.every((w) => t.label.toLowerCase().includes(w)) && !this.hidden.has(`${rank}/${t.key}`));
   }
 
   /** What ranks do in a program of several groups of ranks, for those that have a role. */
@@ -120,12 +131,14 @@ export class Arrangement {
   }
 
   /**
-   * The ranks in order, those first that the address puts there; along a dimension, ranks that differ only in it are adjacent.
+   * The ranks in order, those first that the address puts there; along a dimension, ranks that differ only in it are
+   * adjacent.
    * @param {number[]} ranks */
   sorted(ranks) {
     if (this.order === "host" || this.order === "role") {
       const words = this.order === "role" ? this.#roles : new Map(this.run.ranks.map((r) => [r.rank, r.host]));
-      return [...ranks].sort((a, b) => (words.get(a) ?? "").localeCompare(words.get(b) ?? "", "en", { numeric: true }) || a - b);
+      return [...ranks].sort((a, b) => (words.get(a) ?? "")
+        .localeCompare(words.get(b) ?? "", "en", { numeric: true }) || a - b);
     }
     if (!this.order.startsWith("grid")) return [...new Set([...this.first.filter((r) => ranks.includes(r)), ...ranks])];
     const dimension = Number(this.order.slice(4));

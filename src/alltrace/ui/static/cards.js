@@ -6,9 +6,12 @@ import { duration, rankText } from "./units.js";
 import { link } from "./url.js";
 
 /**
- * @typedef {{ranks: number[], culprit: number, peer: number|null, start: number, end: number, event: [number, string, number]|null, says: string}} Place
+ * @typedef {{ranks: number[], culprit: number, peer: number|null, start: number, end: number,
+ *   event: [number, string, number]|null, says: string}} Place
  * @typedef {{steps: number[], times_ns: number[], marked: number, words: string}} StepTimes
- * @typedef {{kind: string, severity: string, what: string, who: string, where: string, cost: string, evidence: string, advice: string, confidence: number, ranks: number[], measure: string, proof: {recipe: string, options: Record<string, any>}, step_times: StepTimes|null, place: Place|null}} Card
+ * @typedef {{kind: string, severity: string, what: string, who: string, where: string, cost: string, evidence: string,
+ *   advice: string, confidence: number, ranks: number[], measure: string, proof:
+ *   {recipe: string, options: Record<string, any>}, step_times: StepTimes|null, place: Place|null}} Card
  * @typedef {{verdict: string, cards: Card[], notes: string[]}} Found
  * @typedef {{classes: {name: string, ns: number}[], devices: number, notes: string[]}} JobTime */
 
@@ -20,7 +23,8 @@ export const mainCard = (findings) => findings.cards.find((c) => c.kind !== "cap
  * @param {boolean} links whether the views are of this run */
 export function verdict(findings, links) {
   const main = mainCard(findings);
-  return h("div", {}, h("p", { class: "verdict" }, findings.verdict), links && main ? buttons(main, findings.cards.indexOf(main)) : null);
+  return h("div", {}, h("p", { class: "verdict" }, findings.verdict),
+    links && main ? buttons(main, findings.cards.indexOf(main)) : null);
 }
 
 /** @param {Found} findings @param {boolean} links whether the views are of this run */
@@ -52,10 +56,13 @@ function card(card, at, links) {
 function bars(times) {
   const high = Math.max(...times.times_ns, 1);
   const rects = times.times_ns.map((ns, at) =>
-    svg("rect", { x: at, y: 1 - ns / high, width: 0.8, height: ns / high, opacity: at === times.marked ? 1 : 0.4 }, svg("title", {}, `step ${times.steps[at]}: ${duration(ns)}`)),
+    svg("rect", { x: at, y: 1 - ns / high, width: 0.8, height: ns / high, opacity: at === times.marked ? 1 : 0.4 },
+      svg("title", {}, `step ${times.steps[at]}: ${duration(ns)}`)),
   );
-  const shape = { width: "100%", height: 40, viewBox: `0 0 ${rects.length} 1`, preserveAspectRatio: "none", fill: "currentColor", role: "img", "aria-label": times.words };
-  return h("figure", { class: "steptimes" }, svg("svg", shape, ...rects), h("figcaption", { class: "muted" }, times.words));
+  const shape = { width: "100%", height: 40, viewBox: `0 0 ${rects.length} 1`, preserveAspectRatio: "none",
+    fill: "currentColor", role: "img", "aria-label": times.words };
+  return h("figure", { class: "steptimes" }, svg("svg", shape, ...rects),
+    h("figcaption", { class: "muted" }, times.words));
 }
 
 /** @param {Card} card @param {number} at its place in the list */
@@ -76,8 +83,10 @@ function buttons(card, at) {
   return h(
     "p",
     { class: "actions" },
-    shows ? h("a", { class: "button", href: link("timeline", shows), "aria-label": `show me: ${card.what}` }, "show me") : null,
-    h("a", { class: "button", href: link("recipes", { name: proof.recipe, ...options }), "aria-label": `prove it: ${card.what}` }, "prove it"),
+    shows ? h("a", { class: "button", href: link("timeline", shows), "aria-label": `show me: ${card.what}` }, "show me")
+      : null,
+    h("a", { class: "button", href: link("recipes", { name: proof.recipe, ...options }),
+      "aria-label": `prove it: ${card.what}` }, "prove it"),
   );
 }
 
@@ -88,7 +97,8 @@ export function timeBar(times) {
   const total = classes.reduce((sum, c) => sum + c.ns, 0);
   if (!total) return h("p", { class: "muted" }, "No device did anything.");
   const percent = (/** @type {number} */ ns) => `${((100 * ns) / total).toFixed(1)} %`;
-  const bar = h("div", { class: "jobbar", role: "img", "aria-label": `the devices' time: ${classes.map((c) => `${c.name} ${percent(c.ns)}`).join(", ")}` });
+  const bar = h("div", { class: "jobbar", role: "img",
+    "aria-label": `the devices' time: ${classes.map((c) => `${c.name} ${percent(c.ns)}`).join(", ")}` });
   const legend = h("ul", { class: "joblegend" });
   for (const { name, ns } of classes) {
     const part = h("div", { title: `${name}: ${duration(ns)}, ${percent(ns)}` });

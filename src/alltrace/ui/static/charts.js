@@ -34,11 +34,13 @@ export async function picture(place, figure) {
   const line = style.getPropertyValue("--line").trim();
   const axis = { color: text, gridcolor: line, zerolinecolor: line };
   /** @type {any} */
-  const layout = { ...figure.layout, font: { color: text }, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", autosize: true };
+  const layout = { ...figure.layout, font: { color: text }, paper_bgcolor: "rgba(0,0,0,0)",
+    plot_bgcolor: "rgba(0,0,0,0)", autosize: true };
   layout.height ??= 380;
   delete layout.title; // the page has its own title
   for (const name of Object.keys(figure.layout).concat("xaxis", "yaxis")) {
     if (/^[xy]axis/.test(name)) layout[name] = { ...figure.layout[name], ...axis };
   }
-  await plotly.newPlot(place, figure.data, layout, { displaylogo: false, responsive: true, modeBarButtonsToRemove: ["sendDataToCloud"] });
+  await plotly.newPlot(place, figure.data, layout,
+    { displaylogo: false, responsive: true, modeBarButtonsToRemove: ["sendDataToCloud"] });
 }

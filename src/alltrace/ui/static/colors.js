@@ -76,7 +76,8 @@ function scale(stops, none) {
   return table;
 }
 
-/** @typedef {{back: string, panel: string, line: string, text: string, soft: string, link: string, mark: string, high: string}} Theme */
+/** @typedef {{back: string, panel: string, line: string, text: string, soft: string, link: string, mark: string,
+ *   high: string}} Theme */
 
 /** @type {Record<string, Theme>} */
 const themes = {};
@@ -87,7 +88,8 @@ export function theme() {
   if (!themes[name]) {
     const style = getComputedStyle(document.documentElement);
     const of = (/** @type {string} */ variable) => style.getPropertyValue(variable).trim();
-    themes[name] = { back: of("--back"), panel: of("--panel"), line: of("--line"), text: of("--text"), soft: of("--soft"), link: of("--link"), mark: of("--mark"), high: of("--high") };
+    themes[name] = { back: of("--back"), panel: of("--panel"), line: of("--line"), text: of("--text"),
+      soft: of("--soft"), link: of("--link"), mark: of("--mark"), high: of("--high") };
   }
   return themes[name];
 }
@@ -101,7 +103,8 @@ function parts(color) {
 function hue(color) {
   const [r, g, b] = parts(color);
   const [most, least] = [Math.max(r, g, b), Math.min(r, g, b)];
-  const turn = most === r ? (g - b) / (most - least) : most === g ? 2 + (b - r) / (most - least) : 4 + (r - g) / (most - least);
+  const turn = most === r ? (g - b) / (most - least) : most === g ? 2 + (b - r) / (most - least)
+    : 4 + (r - g) / (most - least);
   return most === least ? 0 : Math.round((60 * turn + 360) % 360);
 }
 

@@ -40,7 +40,8 @@ export function listen(timeline) {
     }
     const { start, length, count, name } = hit.tile.arrays;
     const many = count[hit.item] > 1;
-    const lines = [hit.tile.names[name[hit.item]] ?? "", `${duration(length[hit.item])} from ${exact(start[hit.item])}`];
+    const lines = [hit.tile.names[name[hit.item]] ?? "",
+      `${duration(length[hit.item])} from ${exact(start[hit.item])}`];
     tip.show(e.clientX, e.clientY, many ? [`${count[hit.item]} events, the longest of them:`, ...lines] : lines);
   });
   box.addEventListener("pointerleave", () => tip.hide());
@@ -57,7 +58,8 @@ export function listen(timeline) {
     const row = timeline.rowAt(y);
     if (row) timeline.trackChosen = row.id;
     if (hit && hit.tile.arrays.table[hit.item] === NO_TABLE) timeline.details.laid(hit.tile, hit.item);
-    else if (hit) void timeline.choose({ rank: hit.rank, table: TABLES[hit.tile.arrays.table[hit.item]], row: hit.tile.arrays.row[hit.item] });
+    else if (hit) void timeline.choose({ rank: hit.rank, table: TABLES[hit.tile.arrays.table[hit.item]],
+      row: hit.tile.arrays.row[hit.item] });
     else timeline.deselect();
   });
   box.addEventListener(
@@ -86,7 +88,8 @@ export function listen(timeline) {
     }
     // Enter in a finished search moves to the next event
     const input = timeline.find.querySelector("input");
-    if (e.key === "Enter" && input?.value && input.value === timeline.search.pattern) timeline.search.step(e.shiftKey ? -1 : 1);
+    if (e.key === "Enter" && input?.value && input.value === timeline.search.pattern)
+      timeline.search.step(e.shiftKey ? -1 : 1);
   });
   const onKey = (/** @type {KeyboardEvent} */ e) => key(timeline, e);
   document.addEventListener("keydown", onKey);
@@ -97,7 +100,8 @@ export function listen(timeline) {
 function key(timeline, e) {
   if (typing() || e.ctrlKey || e.metaKey || e.altKey || document.querySelector("dialog[open]")) return;
   const middle = (timeline.span.start + timeline.span.end) / 2;
-  const around = timeline.pointer >= timeline.span.start && timeline.pointer <= timeline.span.end ? timeline.pointer : middle;
+  const around = timeline.pointer >= timeline.span.start && timeline.pointer <= timeline.span.end ? timeline.pointer
+    : middle;
   /** @type {Record<string, () => void>} */
   const acts = {
     w: () => timeline.zoom(0.6, around),
@@ -128,13 +132,15 @@ function key(timeline, e) {
     b: () => timeline.notes.write(Math.round(around)),
     n: () => timeline.search.step(1),
     N: () => timeline.search.step(-1),
-    h: () => timeline.trackChosen && !timeline.trackChosen.endsWith("/summary") && timeline.arrangement.hide(timeline.trackChosen),
+    h: () => timeline.trackChosen && !timeline.trackChosen.endsWith("/summary") &&
+      timeline.arrangement.hide(timeline.trackChosen),
     g: () => timeline.follow(),
     q: () => timeline.details.toggle(),
     r: () => timeline.selectRange({ ...timeline.span }),
     f: () => {
       const selected = timeline.range ?? timeline.facts?.span;
-      if (selected) timeline.look(selected.start - (selected.end - selected.start) * 0.1 - 5, selected.end + (selected.end - selected.start) * 0.1 + 5);
+      if (selected) timeline.look(selected.start - (selected.end - selected.start) * 0.1 - 5,
+        selected.end + (selected.end - selected.start) * 0.1 + 5);
     },
     Escape: () => timeline.clear(),
   };
@@ -158,17 +164,22 @@ function under(timeline, y, ns) {
   if (!tile || tile.kind === "items") return null;
   const width = 2 ** tile.level;
   const bin = Math.floor(ns / width) - tile.index * TILE_BINS;
-  const where = `${row.head ? row.label : `rank ${row.rank}, ${row.label}`}, ${duration(width)} from ${exact((tile.index * TILE_BINS + bin) * width)}`;
+  const where = `${row.head ? row.label : `rank ${row.rank}, ${row.label}`}, ${duration(width)} from ` +
+    `${exact((tile.index * TILE_BINS + bin) * width)}`;
   if (tile.kind === "samples") {
     const { mean, least, most } = tile.arrays;
     if (!(mean[bin] > -Infinity)) return [where, "no sample"];
     const bytes = /^(memory|allocations)\//.test(row.key);
-    const text = (/** @type {number} */ v) => `${(bytes ? v / 1e6 : v).toLocaleString("en", { maximumSignificantDigits: 5 })}${bytes ? " MB" : ""}`;
-    return [where, least[bin] === most[bin] ? text(mean[bin]) : `mean ${text(mean[bin])}, ${text(least[bin])} to ${text(most[bin])}`];
+    const text = (/** @type {number} */ v) =>
+      `${(bytes ? v / 1e6 : v).toLocaleString("en", { maximumSignificantDigits: 5 })}${bytes ? " MB" : ""}`;
+    return [where, least[bin] === most[bin] ? text(mean[bin])
+      : `mean ${text(mean[bin])}, ${text(least[bin])} to ${text(most[bin])}`];
   }
   const bins = tile.arrays.share.length / tile.classes.length;
-  const shares = tile.classes.map((c, i) => /** @type {[string, number]} */ ([c, (100 * tile.arrays.share[i * bins + bin]) / 255]));
+  const shares =
+    tile.classes.map((c, i) => /** @type {[string, number]} */ ([c, (100 * tile.arrays.share[i * bins + bin]) / 255]));
   const idle = Math.max(0, 100 - shares.reduce((n, s) => n + s[1], 0));
-  const told = [...shares.filter((s) => s[1] > 0), ...(row.head ? [/** @type {[string, number]} */ (["idle", idle])] : [])];
+  const told = [...shares.filter((s) => s[1] > 0),
+    ...(row.head ? [/** @type {[string, number]} */ (["idle", idle])] : [])];
   return [where, ...(told.length ? told.map(([c, v]) => `${c}: ${v.toFixed(0)} %`) : ["nothing"])];
 }

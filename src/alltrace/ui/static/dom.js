@@ -9,7 +9,8 @@ export function h(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
     if (name === "on") {
-      for (const [event, listener] of Object.entries(value)) element.addEventListener(event, /** @type {any} */ (listener));
+      for (const [event, listener] of Object.entries(value))
+        element.addEventListener(event, /** @type {any} */ (listener));
     } else if (value === true) {
       element.setAttribute(name, "");
     } else if (value !== false && value !== null && value !== undefined) {
@@ -17,7 +18,8 @@ export function h(tag, attributes = {}, ...children) {
     }
   }
   for (const child of children) {
-    if (child !== null && child !== undefined && child !== false) element.append(child instanceof Node ? child : String(child));
+    if (child !== null && child !== undefined && child !== false)
+      element.append(child instanceof Node ? child : String(child));
   }
   return element;
 }
@@ -45,14 +47,16 @@ export function byId(id) {
 export const mark = (which) => h("span", { class: `mark-${which.toLowerCase()}` }, which);
 
 /** A labelled choice. @param {string} label
- * @param {(readonly [string, string] | readonly [string, string, string])[]} options value, text and the group they stand in, one after the other
+ * @param {(readonly [string, string] | readonly [string, string, string])[]} options value, text and the group they
+ *   stand in, one after the other
  * @param {string} value @param {(value: string) => void} changed */
 export function choice(label, options, value, changed) {
   const select = h("select", { on: { change: () => changed(select.value) } });
   /** @type {HTMLElement} */
   let place = select;
   for (const [key, text, group] of options) {
-    if (group && /** @type {HTMLOptGroupElement} */ (place).label !== group) select.append((place = h("optgroup", { label: group })));
+    if (group && /** @type {HTMLOptGroupElement} */ (place).label !== group)
+      select.append((place = h("optgroup", { label: group })));
     place.append(h("option", { value: key, selected: key === value }, text));
   }
   return h("label", {}, label, select);
@@ -69,7 +73,8 @@ export function entry(label, value, changed, attributes = {}) {
 /** Whether keys belong to what is focused and not to the view. */
 export function typing() {
   const focused = document.activeElement;
-  return focused instanceof HTMLInputElement || focused instanceof HTMLTextAreaElement || focused instanceof HTMLSelectElement;
+  return focused instanceof HTMLInputElement || focused instanceof HTMLTextAreaElement ||
+    focused instanceof HTMLSelectElement;
 }
 
 /** A canvas with this size in CSS pixels, sharp on the screen it is on; its context draws in CSS pixels.
@@ -102,7 +107,8 @@ class Tip {
     this.element.hidden = false;
     const box = this.element.getBoundingClientRect();
     this.element.style.left = `${Math.max(4, Math.min(x + 14, window.innerWidth - box.width - 6))}px`;
-    this.element.style.top = `${Math.max(4, y + 18 + box.height > window.innerHeight ? y - box.height - 10 : y + 18)}px`;
+    this.element.style.top =
+      `${Math.max(4, y + 18 + box.height > window.innerHeight ? y - box.height - 10 : y + 18)}px`;
   }
 
   hide() {

@@ -3,15 +3,21 @@
 import { classColor, pixel, sliceColor } from "./colors.js";
 
 /** @typedef {import("./types.js").Tile} Tile */
-/** @typedef {{left: number, width: number, start: number, scale: number}} Frame pixels where time begins and ends, ns there, pixels per ns */
-/** @typedef {{rank: number, track: string, tile: Tile, item: number, x: number, y: number, w: number, h: number}} Hit */
-/** @typedef {{text: string, soft: string, lit: Set<string>|null, mark: string}} Style `lit`: only these names are bright */
+/** @typedef {{left: number, width: number, start: number, scale: number}} Frame pixels where time begins and ends, ns
+ *   there, pixels per ns */
+/** @typedef {{rank: number, track: string, tile: Tile, item: number, x: number, y: number, w: number,
+ *   h: number}} Hit */
+/** @typedef {{text: string, soft: string, lit: Set<string>|null, mark: string}} Style `lit`: only these names are
+ *   bright */
 /**
- * Where a tile is drawn: the pixels that it may draw on, and where drawn items are added, to be found under the pointer.
- * @typedef {{context: CanvasRenderingContext2D, frame: Frame, from: number, to: number, y: number, height: number, style: Style, hits: Hit[], tops: Map<string, number>}} Place */
+ * Where a tile is drawn: the pixels that it may draw on, and where drawn items are added, to be found under the
+ * pointer.
+ * @typedef {{context: CanvasRenderingContext2D, frame: Frame, from: number, to: number, y: number, height: number,
+ *   style: Style, hits: Hit[], tops: Map<string, number>}} Place */
 
 export const LANE = 16;
-export const TABLES = ["kernels", "copies", "graphs", "collectives", "ranges", "api", "mpi", "ucx", "osrt", "syscalls", "openacc", "openmp", "samples", "sched"];
+export const TABLES = ["kernels", "copies", "graphs", "collectives", "ranges", "api", "mpi", "ucx", "osrt", "syscalls",
+  "openacc", "openmp", "samples", "sched"];
 
 /** @param {Tile} tile @param {Place} place */
 export function drawTile(tile, place) {

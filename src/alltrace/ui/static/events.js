@@ -42,13 +42,17 @@ export function show(ctx, values) {
     h(
       "div",
       { class: "bar" },
-      choice("table", [...there.map((t) => /** @type {[string, string]} */ ([t, t])), [there.join(","), "all"]], asked.tables.join(","), (v) => change({ tables: v.split(","), track: "" })),
+      choice("table", [...there.map((t) => /** @type {[string, string]} */ ([t, t])), [there.join(","), "all"]],
+        asked.tables.join(","), (v) => change({ tables: v.split(","), track: "" })),
       entry("ranks", asked.ranks, (v) => change({ ranks: v })),
       entry("from", moment(asked.start, 1), (v) => change({ start: time(v, 0) })),
       entry("to", moment(asked.end, 1), (v) => change({ end: time(v, ctx.run.grid.span_ns) })),
       entry("name", asked.pattern, (v) => change({ pattern: v }), { placeholder: "regular expression" }),
-      entry("at least", asked.least ? duration(asked.least) : "", (v) => change({ least: time(v, 0) }), { placeholder: "such as 50us" }),
-      asked.track ? h("button", { type: "button", title: asked.track, on: { click: (/** @type {MouseEvent} */ e) => (/** @type {HTMLElement} */ (e.target).remove(), change({ track: "" })) } }, `only track ${asked.track} ×`) : null,
+      entry("at least", asked.least ? duration(asked.least) : "", (v) => change({ least: time(v, 0) }),
+        { placeholder: "such as 50us" }),
+      asked.track ? h("button", { type: "button", title: asked.track,
+        on: { click: (/** @type {MouseEvent} */ e) => (/** @type {HTMLElement} */ (e.target).remove(),
+          change({ track: "" })) } }, `only track ${asked.track} ×`) : null,
     ),
     place,
     near,
@@ -56,7 +60,8 @@ export function show(ctx, values) {
 
   function remember() {
     const { tables, ranks, start, end, pattern, track, least, sort } = asked;
-    keep("events", { tables: tables.join(","), ranks, start, end, pattern, track, least: least || "", sort: sort === "start" ? "" : sort, row: values.row });
+    keep("events", { tables: tables.join(","), ranks, start, end, pattern, track, least: least || "",
+      sort: sort === "start" ? "" : sort, row: values.row });
   }
 
   async function load() {
@@ -70,15 +75,22 @@ export function show(ctx, values) {
     }
     const { tables, start, end, pattern, track, least } = asked;
     try {
-      const answer = await ctx.api.post("events", { ranks, tables, start, end, pattern, track, least_ns: least }, stop.signal);
+      const answer = await ctx.api.post("events", { ranks, tables, start, end, pattern, track, least_ns: least },
+        stop.signal);
       ctx.tell("");
-      const rows = answer.row.map((/** @type {number} */ _, /** @type {number} */ i) => COLUMNS.map((c) => answer[c.name][i]));
+      const rows =
+        answer.row.map((/** @type {number} */ _, /** @type {number} */ i) => COLUMNS.map((c) => answer[c.name][i]));
       if (!rows.length) {
-        place.replaceChildren(h("p", {}, "No event matches. Choose another table, other ranks or a longer time, or clear the name and the least duration."));
+        place.replaceChildren(h("p", {},
+          "No event matches. Choose another table, other ranks or a longer time, or clear the name and the least " +
+          "duration."));
         return;
       }
       place.replaceChildren(
-        h("p", { class: "muted" }, `${counted(rows.length, "event")}${answer.complete ? "" : ", the first that were found: narrow the selection for all of them"}. A row shows what came before and after it.`),
+        h("p", { class: "muted" },
+          `${counted(rows.length, "event")}` +
+          (answer.complete ? "" : ", the first that were found: narrow the selection for all of them") +
+          ". A row shows what came before and after it."),
         tableOf(COLUMNS, rows, {
           name: "events",
           sort: asked.sort,
@@ -87,7 +99,8 @@ export function show(ctx, values) {
           chosen: (row) => void neighbours(row),
         }),
       );
-      const mine = values.row && rows.find((/** @type {any[]} */ r) => r[6] === Number(values.row) && r[0] === ranks[0]);
+      const mine = values.row &&
+        rows.find((/** @type {any[]} */ r) => r[6] === Number(values.row) && r[0] === ranks[0]);
       if (mine) void neighbours(mine);
     } catch (error) {
       ctx.failed(error);
@@ -98,7 +111,8 @@ export function show(ctx, values) {
   function around(row) {
     const [rank, table, , , start, length, number] = row;
     const room = Math.max(length * 3, 2000);
-    return { start: Math.max(0, start - room), end: start + length + room, ranks: rank, open: rank, event: `${rank}/${table}/${number}` };
+    return { start: Math.max(0, start - room), end: start + length + room, ranks: rank, open: rank,
+      event: `${rank}/${table}/${number}` };
   }
 
   /** @param {any[]} row */
@@ -108,20 +122,28 @@ export function show(ctx, values) {
     /** @type {any[][]} */
     let part = [];
     for (const room of [Math.max(length * 20, 1_000_000), ctx.run.grid.span_ns]) {
-      const body = { ranks: [rank], tables: gpu ? TABLES.slice(0, 3) : [table], track, start: Math.round(start - room), end: Math.round(start + length + room) };
+      const body = { ranks: [rank], tables: gpu ? TABLES.slice(0, 3) : [table], track, start: Math.round(start - room),
+        end: Math.round(start + length + room) };
       const answer = await ctx.api.post("events", body).catch(ctx.failed);
       if (!answer) return;
-      const at = answer.row.findIndex((/** @type {number} */ r, /** @type {number} */ i) => r === number && answer.table[i] === table);
-      if (at < 0) break; // it is not among the first events, the only ones listed if there are many: the nearer result stays
-      const rows = answer.row.map((/** @type {number} */ _, /** @type {number} */ i) => [i < at ? "before" : i > at ? "after" : "this", answer.name[i], answer.start[i], answer.duration_ns[i], answer.start[i] - (i ? answer.start[i - 1] + answer.duration_ns[i - 1] : answer.start[i])]);
+      const at = answer.row.findIndex((/** @type {number} */ r, /** @type {number} */ i) => r === number &&
+        answer.table[i] === table);
+      // it is not among the first events, the only ones listed if there are many: the nearer result stays
+      if (at < 0) break;
+      const rows = answer.row.map((/** @type {number} */ _, /** @type {number} */ i) => [i < at ? "before"
+        : i > at ? "after" : "this", answer.name[i], answer.start[i], answer.duration_ns[i],
+        answer.start[i] - (i ? answer.start[i - 1] + answer.duration_ns[i - 1] : answer.start[i])]);
       part = rows.slice(Math.max(0, at - 6), at + 7);
       if (part.length >= 13) break;
     }
-    const columns = [{ name: "when", unit: null }, { name: "name", unit: null }, { name: "start", unit: "ns" }, { name: "duration_ns", unit: "ns" }, { name: "gap_before_ns", unit: "ns" }];
+    const columns = [{ name: "when", unit: null }, { name: "name", unit: null }, { name: "start", unit: "ns" },
+      { name: "duration_ns", unit: "ns" }, { name: "gap_before_ns", unit: "ns" }];
     near.replaceChildren(
       h("h2", {}, "Before and after"),
-      h("p", {}, `${name}, rank ${rank}, ${duration(length)} from ${exact(start)}, on ${track}: `, h("a", { href: link("timeline", around(row)) }, "on the timeline")),
-      part.length ? tableOf(columns, part, { name: "before and after", filter: false }) : h("p", { class: "muted" }, "More events lie around it than are told at once."),
+      h("p", {}, `${name}, rank ${rank}, ${duration(length)} from ${exact(start)}, on ${track}: `,
+        h("a", { href: link("timeline", around(row)) }, "on the timeline")),
+      part.length ? tableOf(columns, part, { name: "before and after", filter: false })
+        : h("p", { class: "muted" }, "More events lie around it than are told at once."),
     );
   }
 

@@ -1,10 +1,12 @@
 // @ts-check
-/** The heat map finer than the stored data of all ranks: requested for the rows in view, some at a time, and drawn as they arrive. */
+/** The heat map finer than the stored data of all ranks: requested for the rows in view, some at a time, and drawn as
+ * they arrive. */
 
 const AT_ONCE = 16;
 const MOST_TILES = 12;
 
-/** @typedef {{bins: number, values: Uint16Array, have: Uint8Array, picture: HTMLCanvasElement|null, drawn: string}} FineTile */
+/** @typedef {{bins: number, values: Uint16Array, have: Uint8Array, picture: HTMLCanvasElement|null, drawn: string}}
+ *   FineTile */
 
 export class FineHeat {
   /** @param {import("./api.js").Api} api @param {Map<number, number>} rowOf the row of each rank
@@ -55,7 +57,8 @@ export class FineHeat {
     try {
       const answer = await this.api.heatFine(metric, level, index, sorted, signal);
       const key = `${metric}/${level}/${index}`;
-      const tile = this.tiles.get(key) ?? { bins: answer.bins, values: new Uint16Array(this.rowOf.size * answer.bins), have: new Uint8Array(this.rowOf.size), picture: null, drawn: "" };
+      const tile = this.tiles.get(key) ?? { bins: answer.bins, values: new Uint16Array(this.rowOf.size * answer.bins),
+        have: new Uint8Array(this.rowOf.size), picture: null, drawn: "" };
       sorted.forEach((rank, i) => {
         const row = this.rowOf.get(rank) ?? 0;
         tile.values.set(answer.values.subarray(i * answer.bins, (i + 1) * answer.bins), row * answer.bins);

@@ -20,7 +20,10 @@ const MOST_MARKED = 8;
 /** The heat map: a row per rank, time from left to right. */
 export class HeatMap {
   /** @param {import("./api.js").Api} api @param {Run} run
-   * @param {{moved?: (span: Span) => void, opened?: (rank: number, ns: number, perPixel: number) => void, failed: (error: any) => void, painted?: () => void, most?: number, extent?: number}} calls `painted`: called once when the first tile is there or not available; `most`: pixels of height; `extent`: ns that can be shown, by default the run's span */
+   * @param {{moved?: (span: Span) => void, opened?: (rank: number, ns: number, perPixel: number) => void,
+   *   failed: (error: any) => void, painted?: () => void, most?: number, extent?: number}} calls `painted`: called once
+   *   when the first tile is there or not available; `most`: pixels of height; `extent`: ns that can be shown, by
+   *   default the run's span */
   constructor(api, run, calls) {
     this.api = api;
     this.run = run;
@@ -144,7 +147,8 @@ export class HeatMap {
     context.rect(GUTTER, 0, width - GUTTER, height);
     context.clip();
     context.imageSmoothingEnabled = high < 1;
-    for (let i = Math.floor(this.span.start / tileNs); i * tileNs < Math.min(this.span.end, this.run.grid.span_ns); i++) {
+    for (let i = Math.floor(this.span.start / tileNs); i * tileNs < Math.min(this.span.end, this.run.grid.span_ns);
+      i++) {
       const tile = this.#tile(level, i);
       const x = GUTTER + (i * tileNs - this.span.start) / perPixel;
       if (tile) this.#draw(context, tile, x, (tile.bins * 2 ** level) / perPixel);
@@ -167,7 +171,8 @@ export class HeatMap {
       context.globalAlpha = 1;
     }
     drawRuler(this.ruler, width, GUTTER, this.span, this.run.steps);
-    this.canvas.setAttribute("aria-label", `heat map of ${this.metric}: ${rows.length} ranks from ${exact(this.span.start)} to ${exact(this.span.end)}`);
+    this.canvas.setAttribute("aria-label",
+      `heat map of ${this.metric}: ${rows.length} ranks from ${exact(this.span.start)} to ${exact(this.span.end)}`);
   }
 
   /** Whether the view is finer than the stored data of all ranks, and the metric can be computed from events. */
@@ -308,7 +313,8 @@ export class HeatMap {
   }
 
   /**
-   * What ranks that are not marked wait meanwhile, the mean of each bin: that is what a marked one costs, which itself waits for nobody.
+   * What ranks that are not marked wait meanwhile, the mean of each bin: that is what a marked one costs, which itself
+   * waits for nobody.
    * @param {HeatTile|import("./heatfine.js").FineTile} tile */
   #awaited(tile) {
     const [sums, counts] = [new Float64Array(tile.bins), new Uint32Array(tile.bins)];
@@ -329,7 +335,8 @@ export class HeatMap {
   value(rank, ns) {
     const row = this.rowOf.get(rank) ?? 0;
     let level = this.#level;
-    const fine = level < this.run.grid.level ? this.fine.get(this.metric, level, Math.floor(ns / 2 ** level / TILE)) : undefined;
+    const fine = level < this.run.grid.level ? this.fine.get(this.metric, level, Math.floor(ns / 2 ** level / TILE))
+      : undefined;
     if (!fine?.have[row]) level = Math.max(this.run.grid.level, level);
     const bin = Math.floor(ns / 2 ** level);
     const tile = fine?.have[row] ? fine : this.tiles.get(`${this.metric}/${level}/${Math.floor(bin / TILE)}`);
@@ -358,7 +365,9 @@ export class HeatMap {
       const rank = rankAt(y);
       if (rank === undefined || x < GUTTER) return tip.hide();
       const [ns, facts] = [this.#time(x), this.run.ranks[this.rowOf.get(rank) ?? 0]];
-      tip.show(e.clientX, e.clientY, [`rank ${rank} on ${facts.host}`, exact(ns), this.marked.has(rank) && this.metric === "waiting" ? "red: how many of the others wait" : `${this.metric}: ${this.told(this.value(rank, ns))}`]);
+      tip.show(e.clientX, e.clientY, [`rank ${rank} on ${facts.host}`, exact(ns),
+        this.marked.has(rank) && this.metric === "waiting" ? "red: how many of the others wait"
+        : `${this.metric}: ${this.told(this.value(rank, ns))}`]);
     });
     this.canvas.addEventListener("pointerleave", () => tip.hide());
     this.canvas.addEventListener("pointerup", (e) => {

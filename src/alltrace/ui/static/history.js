@@ -8,7 +8,8 @@ import { duration } from "./units.js";
 import { keep } from "./url.js";
 
 /** @typedef {import("./types.js").Answer} Answer */
-/** @typedef {{run: Answer, host: Answer, finding: Answer, breakdown: {figure?: any}, jobs: string[], tags: string[], place: number|null}} Told */
+/** @typedef {{run: Answer, host: Answer, finding: Answer, breakdown: {figure?: any}, jobs: string[], tags: string[],
+ *   place: number|null}} Told */
 
 /** @param {import("./main.js").Context} ctx @param {Record<string, string>} values */
 export function show(ctx, values) {
@@ -19,7 +20,9 @@ export function show(ctx, values) {
   ctx.main.append(h("h2", {}, "History"));
   if (ctx.run.history === null) {
     ctx.main.append(
-      h("p", {}, "No history is open. `alltrace ui RUN --history HISTORY` shows here how runs of a job changed over time, which findings come back, and which hosts are slow in many runs; `alltrace history FOLDER -o HISTORY` makes it of the run directories in a folder."),
+      h("p", {}, "No history is open. `alltrace ui RUN --history HISTORY` shows here how runs of a job changed over " +
+        "time, which findings come back, and which hosts are slow in many runs; `alltrace history FOLDER -o HISTORY` " +
+        "makes it of the run directories in a folder."),
     );
     return undefined;
   }
@@ -82,13 +85,18 @@ export function show(ctx, values) {
 
 /** What the history has on the run that is shown. @param {Told} told */
 function sentence(told) {
-  if (told.place === null) return "The run that is shown is not among these runs; `alltrace history RUN --history HISTORY` adds it.";
+  if (told.place === null)
+    return "The run that is shown is not among these runs; `alltrace history RUN --history HISTORY` adds it.";
   const row = told.run.rows[told.place];
   /** @type {Record<string, any>} */
   const of = Object.fromEntries(told.run.columns.map((c, i) => [c.name, row[i]]));
   const job = of.job === null ? "" : ` of ${of.job}`;
   if (of.step_ns === null) return `The run that is shown is number ${of.number}${job}. It has no steps to compare.`;
-  const change = of.change_percent === null ? "" : `, ${Math.abs(of.change_percent).toFixed(1)} % ${of.change_percent < 0 ? "less" : "more"} than the median of earlier runs`;
-  const verdict = of.verdict === null ? "" : `: ${of.verdict === "usual" ? "within" : `${of.verdict} than`} their spread`;
-  return `The run that is shown is number ${of.number}${job}. Its median step takes ${duration(of.step_ns)}${change}${verdict}.`;
+  const change = of.change_percent === null ? ""
+    : `, ${Math.abs(of.change_percent).toFixed(1)} % ${of.change_percent < 0 ? "less" : "more"} than the median of ` +
+    `earlier runs`;
+  const verdict = of.verdict === null ? ""
+    : `: ${of.verdict === "usual" ? "within" : `${of.verdict} than`} their spread`;
+  return `The run that is shown is number ${of.number}${job}. Its median step takes ` +
+    `${duration(of.step_ns)}${change}${verdict}.`;
 }

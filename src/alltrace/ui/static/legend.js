@@ -3,7 +3,8 @@
 import { classColor } from "./colors.js";
 import { h } from "./dom.js";
 
-const SHOWN = [["compute"], ["communication"], ["exposed communication"], ["exposed copy", "copy"], ["ranges"], ["api", "CUDA API"], ["mpi", "MPI"], ["host", "host runtimes"]];
+const SHOWN = [["compute"], ["communication"], ["exposed communication"], ["exposed copy", "copy"], ["ranges"],
+  ["api", "CUDA API"], ["mpi", "MPI"], ["host", "host runtimes"]];
 
 export class Legend {
   constructor() {

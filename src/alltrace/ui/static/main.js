@@ -65,7 +65,8 @@ let turn = 0;
 /** @param {any} error */
 function failed(error) {
   if (error?.name === "AbortError") return;
-  if (error instanceof Refused && error.status === NOT_READY) return tell(`Not yet: ${error.message}. It is shown as soon as it is there.`);
+  if (error instanceof Refused && error.status === NOT_READY)
+    return tell(`Not yet: ${error.message}. It is shown as soon as it is there.`);
   status.hidden = false;
   status.className = "bad";
   status.textContent = error instanceof Error ? error.message : String(error);
@@ -86,7 +87,8 @@ class Source {
     this.asked = asked;
     /** @type {Run|null} */
     this.run = null;
-    this.waiting = new Waiting(api, byId("making"), { failed, exchanged: (number) => void this.#renew(number).catch(failed) });
+    this.waiting = new Waiting(api, byId("making"),
+      { failed, exchanged: (number) => void this.#renew(number).catch(failed) });
     /** @type {(run: Run) => void} */
     this.done = () => undefined;
     /** @type {Promise<Run>} */
@@ -127,13 +129,15 @@ async function start() {
   sources = [new Source(api, first), ...(other ? [new Source(other, other.get("run"))] : [])];
   await Promise.all(sources.map((s) => s.start()));
   const [run, runB = null] = await Promise.all(sources.map((s) => s.first));
-  tell(run.state.partial ? "This run is still being imported, or its import was stopped: only the ranks that are there are shown." : "");
+  tell(run.state.partial
+    ? "This run is still being imported, or its import was stopped: only the ranks that are there are shown." : "");
   takeContext();
   byId("run-name").replaceChildren(...(runB ? [mark("A"), ` ${run.name} `, mark("B"), ` ${runB.name}`] : [run.name]));
   byId("run-name").title = byId("run-name").textContent ?? "";
   document.title = `${run.name} - alltrace`;
   const empty = emptyViews(run, runB);
-  byId("nav").replaceChildren(...VIEWS.filter(([name]) => !empty.has(name)).map(([name, text]) => h("a", { href: link(name), "data-view": name }, text)));
+  byId("nav").replaceChildren(...VIEWS.filter(([name]) => !empty.has(name))
+    .map(([name, text]) => h("a", { href: link(name), "data-view": name }, text)));
   window.addEventListener("hashchange", () => void route().catch(failed));
   await route();
   if (run.state.partial) setInterval(() => void again(api, run), 3000);
@@ -142,14 +146,17 @@ async function start() {
 /** The views that have nothing to show; their addresses still work, and say why. @param {Run} run
  * @param {Run|null} runB */
 function emptyViews(run, runB) {
-  const content = { compare: runB !== null || run.steps.length > 1, roofline: run.kernel_reports.length > 0, matrix: run.ranks.length > 1, history: run.history !== null };
+  const content = { compare: runB !== null || run.steps.length > 1, roofline: run.kernel_reports.length > 0,
+    matrix: run.ranks.length > 1, history: run.history !== null };
   return new Set(Object.entries(content).filter(([, is]) => !is).map(([name]) => name));
 }
 
 function takeContext() {
   const [a, b] = sources;
-  const after = (/** @type {Source|undefined} */ of) => (/** @type {string} */ stage) => of?.waiting.after(stage) ?? Promise.resolve();
-  if (a.run) context = { main: byId("main"), api: a.api, run: a.run, apiB: b?.api ?? null, runB: b?.run ?? null, after: after(a), afterB: after(b), failed, tell };
+  const after = (/** @type {Source|undefined} */ of) => (/** @type {string} */ stage) => of?.waiting.after(stage) ??
+    Promise.resolve();
+  if (a.run) context = { main: byId("main"), api: a.api, run: a.run, apiB: b?.api ?? null, runB: b?.run ?? null,
+    after: after(a), afterB: after(b), failed, tell };
 }
 
 /** Show the view again with the current data, at the same place. */
@@ -219,14 +226,16 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", applyTheme
 function keys() {
   const dialog = /** @type {HTMLDialogElement} */ (byId("keys"));
   const rows = KEYS.map(([key, what]) => h("tr", {}, h("td", {}, h("kbd", {}, key)), h("td", {}, what)));
-  dialog.replaceChildren(h("h2", {}, "Keys"), h("table", {}, h("tbody", {}, ...rows)), h("p", {}, h("button", { type: "button", on: { click: () => dialog.close() } }, "Close")));
+  dialog.replaceChildren(h("h2", {}, "Keys"), h("table", {}, h("tbody", {}, ...rows)),
+    h("p", {}, h("button", { type: "button", on: { click: () => dialog.close() } }, "Close")));
   dialog.showModal();
 }
 byId("help").addEventListener("click", keys);
 byId("copy").addEventListener("click", () => void copyLink(tell));
 byId("save").addEventListener("click", async () => {
   const name = `${context?.run.name ?? "alltrace"}-${shown}`.replace(/[^\w.-]+/g, "_");
-  if (!(await savePicture(byId("main"), name))) tell("This view has no picture: tables are saved with their button CSV.");
+  if (!(await savePicture(byId("main"), name)))
+    tell("This view has no picture: tables are saved with their button CSV.");
 });
 document.addEventListener("keydown", (e) => {
   if (typing() || e.ctrlKey || e.metaKey || e.altKey) return;

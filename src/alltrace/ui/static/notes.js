@@ -1,5 +1,6 @@
 // @ts-check
-/** Notes on the time of a run: kept with it, drawn as flags, listed, and added at the pointer or for what is selected. */
+/** Notes on the time of a run: kept with it, drawn as flags, listed, and
+ * added at the pointer or for what is selected. */
 import { theme } from "./colors.js";
 import { h } from "./dom.js";
 import { line } from "./heatmap.js";
@@ -16,7 +17,8 @@ export class Notes {
     this.list = [];
     /** @type {number|null} the note that is shown */
     this.chosen = null;
-    this.button = h("button", { type: "button", title: "the notes on this run; B adds one", on: { click: () => this.show() } }, "notes");
+    this.button = h("button",
+      { type: "button", title: "the notes on this run; B adds one", on: { click: () => this.show() } }, "notes");
   }
 
   /** @param {number|null} chosen the note to go to */
@@ -42,10 +44,12 @@ export class Notes {
     const span = range ?? facts?.span ?? { start: ns, end: ns };
     const [start, end] = [Math.round(span.start), Math.round(span.end)];
     const about = area ? [...new Set(area.map((t) => parseInt(t, 10)))] : facts ? [facts.rank] : ranks;
-    const text = h("input", { type: "text", class: "wide", maxlength: "2000", "aria-label": "text of the note", placeholder: "what is to be seen here" });
+    const text = h("input", { type: "text", class: "wide", maxlength: "2000", "aria-label": "text of the note",
+      placeholder: "what is to be seen here" });
     const save = async () => {
       try {
-        const { notes } = await this.timeline.ctx.api.post("note-add", { text: text.value, start, end, ranks: about.slice(0, 64) });
+        const { notes } = await this.timeline.ctx.api.post("note-add",
+          { text: text.value, start, end, ranks: about.slice(0, 64) });
         this.#have(notes);
         this.show();
         this.timeline.tracksBox.focus();
@@ -58,17 +62,25 @@ export class Notes {
       if (e.key === "Escape") this.show();
     });
     this.timeline.details.show(
-      h("div", {}, h("h3", {}, `A note on ${end > start ? `${duration(end - start)} from ` : ""}${exact(start)}`), h("div", { class: "bar" }, text, h("button", { type: "button", class: "primary", on: { click: () => void save() } }, "Keep")), h("p", { class: "muted" }, "It is kept in the run's folder, or in the cache where that cannot be written, for all who look at the run.")),
+      h("div", {}, h("h3", {}, `A note on ${end > start ? `${duration(end - start)} from ` : ""}${exact(start)}`),
+        h("div", { class: "bar" }, text, h("button", { type: "button", class: "primary",
+          on: { click: () => void save() } }, "Keep")), h("p", { class: "muted" },
+          "It is kept in the run's folder, or in the cache where that cannot be written, for all who look at the " +
+          "run.")),
     );
     text.focus();
   }
 
   show() {
-    const columns = [{ name: "note", unit: null }, { name: "start", unit: "ns" }, { name: "duration_ns", unit: "ns" }, { name: "ranks", unit: null }, { name: "id", unit: null }];
+    const columns = [{ name: "note", unit: null }, { name: "start", unit: "ns" }, { name: "duration_ns", unit: "ns" },
+      { name: "ranks", unit: null }, { name: "id", unit: null }];
     const rows = this.list.map((n) => [n.text, n.start, n.end - n.start, n.ranks, n.id]);
     const chosen = this.list.find((n) => n.id === this.chosen);
-    const remove = chosen && h("div", { class: "bar" }, h("strong", {}, chosen.text), h("button", { type: "button", on: { click: () => void this.#remove(chosen.id) } }, "remove this note"));
-    this.timeline.details.show(h("div", {}, h("h3", {}, "Notes"), remove ?? "", this.list.length ? tableOf(columns, rows, { name: "notes", filter: false, chosen: (row) => this.choose(row[4]) }) : h("p", { class: "muted" }, "None yet: B adds one at the pointer, or on what is selected.")));
+    const remove = chosen && h("div", { class: "bar" }, h("strong", {}, chosen.text),
+      h("button", { type: "button", on: { click: () => void this.#remove(chosen.id) } }, "remove this note"));
+    this.timeline.details.show(h("div", {}, h("h3", {}, "Notes"), remove ?? "",
+      this.list.length ? tableOf(columns, rows, { name: "notes", filter: false, chosen: (row) => this.choose(row[4]) })
+      : h("p", { class: "muted" }, "None yet: B adds one at the pointer, or on what is selected.")));
   }
 
   /** Go to a note. @param {number} id @param {boolean} [move] whether the view goes there too */
@@ -78,7 +90,8 @@ export class Notes {
     const { timeline } = this;
     this.chosen = id;
     if (move) {
-      const room = Math.max((note.end - note.start) / 2, (timeline.span.end - timeline.span.start) / (note.end > note.start ? 1e9 : 2), 500);
+      const room = Math.max((note.end - note.start) / 2,
+        (timeline.span.end - timeline.span.start) / (note.end > note.start ? 1e9 : 2), 500);
       const there = note.ranks.filter((r) => timeline.ctx.run.ranks.some((k) => k.rank === r));
       if (there.some((r) => !timeline.ranks.includes(r))) timeline.setRanks(there);
       timeline.look(note.start - room, note.end + room);

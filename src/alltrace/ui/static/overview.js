@@ -32,7 +32,8 @@ export function show(ctx, values) {
       const span = narrow ? map.span : step ?? { start: Math.max(0, ns - half), end: ns + half };
       const at = run.ranks.findIndex((r) => r.rank === rank);
       const near = run.ranks.slice(Math.max(0, at - 2), at + 3).map((r) => r.rank);
-      location.hash = link("timeline", { start: Math.round(span.start), end: Math.round(span.end), ranks: rankText(near), open: rank });
+      location.hash = link("timeline",
+        { start: Math.round(span.start), end: Math.round(span.end), ranks: rankText(near), open: rank });
     },
   });
   if (run.metrics.some((m) => m.name === state.metric)) map.metric = state.metric;
@@ -53,13 +54,17 @@ export function show(ctx, values) {
   function arrange() {
     const worth = state.sort === "rank" || !byRank ? null : byRank[state.sort];
     const first = state.sort === "culprits" ? culprits : new Set();
-    const order = new Map(run.ranks.map((r, i) => [r.rank, worth ? -(worth[i] ?? -1) : first.has(r.rank) ? -1 : r.rank]));
-    const sorted = (/** @type {number[]} */ ranks) => [...ranks].sort((a, b) => (order.get(a) ?? 0) - (order.get(b) ?? 0) || a - b);
+    const order =
+      new Map(run.ranks.map((r, i) => [r.rank, worth ? -(worth[i] ?? -1) : first.has(r.rank) ? -1 : r.rank]));
+    const sorted = (/** @type {number[]} */ ranks) => [...ranks]
+      .sort((a, b) => (order.get(a) ?? 0) - (order.get(b) ?? 0) || a - b);
     /** @type {import("./heatmap.js").Group[]} */
     let groups = [{ name: "", ranks: run.ranks.map((r) => r.rank) }];
     if (state.group === "host" || state.group === "role") {
-      const of = (/** @type {import("./types.js").RankFacts} */ r) => (state.group === "role" ? (r.role ?? "no role") : r.host);
-      groups = [...new Set(run.ranks.map(of))].map((name) => ({ name, ranks: run.ranks.filter((r) => of(r) === name).map((r) => r.rank) }));
+      const of = (/** @type {import("./types.js").RankFacts} */ r) => (state.group === "role" ? (r.role ?? "no role")
+        : r.host);
+      groups = [...new Set(run.ranks.map(of))]
+        .map((name) => ({ name, ranks: run.ranks.filter((r) => of(r) === name).map((r) => r.rank) }));
     } else if (state.group === "communicator" && run.communicators) {
       const left = new Set(run.ranks.map((r) => r.rank));
       groups = [];
@@ -86,7 +91,8 @@ export function show(ctx, values) {
   }
   sortChoice();
   // of one height, so that the heat map stays where it is when the findings come
-  const told = h("div", { class: "told", "aria-live": "polite" }, h("p", { class: "verdict muted" }, "What costs time is told here once it is found."));
+  const told = h("div", { class: "told", "aria-live": "polite" },
+    h("p", { class: "verdict muted" }, "What costs time is told here once it is found."));
   const bar = h("div", { class: "jobtime" });
   const storyCards = h("div", { class: "story-cards", tabindex: "0", role: "region", "aria-label": "findings" });
   const other = h("div");
@@ -102,7 +108,8 @@ export function show(ctx, values) {
     }));
   }
   metricChoice();
-  const groupings = /** @type {[string, string][]} */ ([["host", "host"], ["communicator", "communicator"], ["none", "nothing"]]);
+  const groupings =
+    /** @type {[string, string][]} */ ([["host", "host"], ["communicator", "communicator"], ["none", "nothing"]]);
   if (run.ranks.some((r) => r.role)) groupings.splice(1, 0, ["role", "role"]);
   ctx.main.append(
     ctx.runB ? h("h2", {}, run.name) : "",
@@ -120,10 +127,12 @@ export function show(ctx, values) {
           metrics,
           choice("group by", groupings, state.group, (v) => ((state.group = v), arrange())),
           sorts,
-          h("button", { type: "button", on: { click: () => map.look({ start: 0, end: run.grid.span_ns }) } }, "whole run"),
+          h("button", { type: "button", on: { click: () => map.look({ start: 0, end: run.grid.span_ns }) } },
+            "whole run"),
           h("span", { class: "legend", id: "legend" }),
         ),
-        h("p", { class: "muted" }, "Drag to zoom, click to open the timeline there; W S A D zoom and move, Ctrl and wheel zooms."),
+        h("p", { class: "muted" },
+          "Drag to zoom, click to open the timeline there; W S A D zoom and move, Ctrl and wheel zooms."),
         map.element,
         perRank,
         facts(run),
@@ -156,7 +165,8 @@ export function show(ctx, values) {
     void ctx.after("levels").then(sortable);
     void ctx.after("job-time").then(jobTime);
     void ctx.after("findings").then(story).then(further);
-    if (run.ranks.length <= FEW_RANKS) void ctx.after("findings").then(() => closed || few.replaceChildren(panels(ctx)));
+    if (run.ranks.length <= FEW_RANKS)
+      void ctx.after("findings").then(() => closed || few.replaceChildren(panels(ctx)));
   }
 
   async function story() {
@@ -171,7 +181,8 @@ export function show(ctx, values) {
       const main = mainCard(answer);
       if (main) lead(main);
     } catch (error) {
-      told.replaceChildren(h("p", { class: "verdict muted" }, `Nothing can be said: ${/** @type {Error} */ (error).message}`));
+      told.replaceChildren(h("p", { class: "verdict muted" },
+        `Nothing can be said: ${/** @type {Error} */ (error).message}`));
     }
   }
 
@@ -184,8 +195,11 @@ export function show(ctx, values) {
       if (state.sort !== "rank" && state.sort !== "culprits") arrange();
       const names = Object.keys(columns);
       const rows = run.ranks.map((r, i) => [r.rank, r.host, ...names.slice(1).map((n) => columns[n][i])]);
-      const shown = [{ name: "rank", unit: null }, { name: "host", unit: null }, ...names.slice(1).map((n) => ({ name: n, unit: n.endsWith("_ns") ? "ns" : "%" }))];
-      perRank.replaceChildren(h("details", {}, h("summary", {}, "the same as a table: means over the run, %"), tableOf(shown, rows, { name: "ranks", links: (row, c) => (c === 0 ? link("timeline", { ranks: row[0], open: row[0] }) : null) })));
+      const shown = [{ name: "rank", unit: null }, { name: "host", unit: null },
+        ...names.slice(1).map((n) => ({ name: n, unit: n.endsWith("_ns") ? "ns" : "%" }))];
+      perRank.replaceChildren(h("details", {}, h("summary", {}, "the same as a table: means over the run, %"),
+        tableOf(shown, rows,
+          { name: "ranks", links: (row, c) => (c === 0 ? link("timeline", { ranks: row[0], open: row[0] }) : null) })));
     } catch (error) {
       ctx.failed(error);
     }
@@ -198,9 +212,12 @@ export function show(ctx, values) {
       const { name } = ctx.runB;
       const { apiB } = ctx;
       ctx.afterB("findings").then(() => apiB.get("findings")).then((answer) => {
-        const compare = h("p", { class: "actions" }, h("a", { class: "button", href: link("compare") }, "compare both runs"));
-        other.replaceChildren(h("h2", {}, name), verdict(answer, false), compare, cards(answer, false), notes(answer.notes) ?? "");
-      }, (e) => other.replaceChildren(h("h2", {}, name), h("p", { class: "muted" }, `Nothing can be said: ${e.message}`)));
+        const compare = h("p", { class: "actions" },
+          h("a", { class: "button", href: link("compare") }, "compare both runs"));
+        other.replaceChildren(h("h2", {}, name), verdict(answer, false), compare, cards(answer, false),
+          notes(answer.notes) ?? "");
+      }, (e) => other.replaceChildren(h("h2", {}, name),
+        h("p", { class: "muted" }, `Nothing can be said: ${e.message}`)));
     }
   }
 
@@ -221,18 +238,22 @@ export function show(ctx, values) {
     arrange();
   }
 
-  return { close: () => ((closed = true), map.close()), themed: () => (legend(), map.draw(), time && bar.replaceChildren(timeBar(time))) };
+  return { close: () => ((closed = true), map.close()),
+    themed: () => (legend(), map.draw(), time && bar.replaceChildren(timeBar(time))) };
 }
 
 /** @param {string[]} lines */
 export function notes(lines) {
-  return lines.length ? h("details", {}, h("summary", {}, `${lines.length} note${lines.length > 1 ? "s" : ""}`), h("ul", { class: "notes" }, ...lines.map((l) => h("li", {}, l)))) : null;
+  return lines.length ? h("details", {}, h("summary", {}, `${lines.length} note${lines.length > 1 ? "s" : ""}`),
+    h("ul", { class: "notes" }, ...lines.map((l) => h("li", {}, l)))) : null;
 }
 
 /** @param {import("./types.js").Run} run */
 function facts(run) {
-  const card = (/** @type {string} */ value, /** @type {string} */ name) => h("li", {}, h("b", {}, value), h("span", {}, name));
-  const number = (/** @type {number} */ n, /** @type {string} */ thing) => card(count(n), counted(n, thing).replace(/^\S+ /, ""));
+  const card = (/** @type {string} */ value, /** @type {string} */ name) => h("li", {}, h("b", {}, value),
+    h("span", {}, name));
+  const number = (/** @type {number} */ n, /** @type {string} */ thing) => card(count(n),
+    counted(n, thing).replace(/^\S+ /, ""));
   const errors = run.clocks.map((c) => c.error_ns).filter((e) => e !== null);
   return h(
     "ul",
@@ -250,7 +271,8 @@ function facts(run) {
 
 /** @param {import("./types.js").Run} run */
 function details(run) {
-  const columns = [{ name: "host", unit: null }, { name: "offset_ns", unit: "ns" }, { name: "drift_ppm", unit: null }, { name: "error_ns", unit: "ns" }, { name: "residual_ns", unit: "ns" }, { name: "evidence", unit: null }];
+  const columns = [{ name: "host", unit: null }, { name: "offset_ns", unit: "ns" }, { name: "drift_ppm", unit: null },
+    { name: "error_ns", unit: "ns" }, { name: "residual_ns", unit: "ns" }, { name: "evidence", unit: null }];
   const rows = run.clocks.map((c) => columns.map((k) => c[k.name]));
   return h(
     "div",
@@ -262,7 +284,8 @@ function details(run) {
   );
 }
 
-/** What a run of few ranks has room for below its heat map: the time of each step, the kernels with most time, why devices were idle. */
+/** What a run of few ranks has room for below its heat map: the time of each step, the kernels with most time, why
+ * devices were idle. */
 
 const MOST = 8;
 const CAUSES = /** @type {Record<string, string>} */ ({
@@ -277,17 +300,21 @@ const CAUSES = /** @type {Record<string, string>} */ ({
 /** @param {import("./main.js").Context} ctx @returns {HTMLElement} */
 function panels(ctx) {
   const [kernels, idle] = [h("div"), h("div")];
-  void fill(ctx, kernels, "kernels", { names: "short" }, (rows) => rows.slice(0, MOST).map((r) => [r.name, r.total_ns]), "compute");
+  void fill(ctx, kernels, "kernels", { names: "short" }, (rows) => rows.slice(0, MOST).map((r) => [r.name, r.total_ns]),
+    "compute");
   void fill(ctx, idle, "idle", {}, (rows) => {
     const sum = (/** @type {string} */ name) => rows.reduce((all, r) => all + (r[name] ?? 0), 0);
-    return Object.entries(CAUSES).map(([name, words]) => /** @type {[string, number]} */ ([words, sum(name)])).filter(([, ns]) => ns > 0).sort((a, b) => b[1] - a[1]);
+    return Object.entries(CAUSES).map(([name, words]) => /** @type {[string, number]} */ ([words, sum(name)]))
+      .filter(([, ns]) => ns > 0).sort((a, b) => b[1] - a[1]);
   }, "host");
   return h(
     "div",
     { class: "few" },
     ctx.run.steps.length ? h("section", {}, h("h3", {}, "Time per step"), steps(ctx.run)) : null,
-    h("section", {}, h("h3", {}, "Kernels with most time"), kernels, h("p", {}, h("a", { href: link("recipes", { name: "kernels" }) }, "all kernels"))),
-    h("section", {}, h("h3", {}, "Why devices were idle"), idle, h("p", {}, h("a", { href: link("recipes", { name: "idle" }) }, "by device"))),
+    h("section", {}, h("h3", {}, "Kernels with most time"), kernels,
+      h("p", {}, h("a", { href: link("recipes", { name: "kernels" }) }, "all kernels"))),
+    h("section", {}, h("h3", {}, "Why devices were idle"), idle,
+      h("p", {}, h("a", { href: link("recipes", { name: "idle" }) }, "by device"))),
   );
 }
 
@@ -295,10 +322,16 @@ function panels(ctx) {
 function steps({ steps }) {
   const high = Math.max(...steps.map((s) => s.mean_ns), 1);
   const bars = steps.map((s, at) =>
-    svg("a", { href: link("timeline", { start: s.start, end: s.end }), "aria-label": `step ${s.step}: ${duration(s.mean_ns)}` }, svg("rect", { x: at, y: 1 - s.mean_ns / high, width: 0.8, height: s.mean_ns / high, fill: s.kind === "step" ? classColor("compute") : classColor("idle"), stroke: "none" }, svg("title", {}, `step ${s.step}: ${duration(s.mean_ns)}${s.kind === "step" ? "" : `, ${s.kind}`}`))),
+    svg("a", { href: link("timeline", { start: s.start, end: s.end }),
+      "aria-label": `step ${s.step}: ${duration(s.mean_ns)}` },
+      svg("rect", { x: at, y: 1 - s.mean_ns / high, width: 0.8, height: s.mean_ns / high,
+        fill: s.kind === "step" ? classColor("compute") : classColor("idle"), stroke: "none" },
+        svg("title", {}, `step ${s.step}: ${duration(s.mean_ns)}${s.kind === "step" ? "" : `, ${s.kind}`}`))),
   );
   const [first, last] = [steps[0].step, steps[steps.length - 1].step];
-  return h("figure", {}, h("div", { class: "few-top muted" }, `${duration(high)} at most`), svg("svg", { width: "100%", height: 120, viewBox: `0 0 ${steps.length} 1`, preserveAspectRatio: "none" }, ...bars), h("figcaption", { class: "muted" }, `step ${first} to ${last}; height: mean time over the ranks, from 0`));
+  return h("figure", {}, h("div", { class: "few-top muted" }, `${duration(high)} at most`),
+    svg("svg", { width: "100%", height: 120, viewBox: `0 0 ${steps.length} 1`, preserveAspectRatio: "none" }, ...bars),
+    h("figcaption", { class: "muted" }, `step ${first} to ${last}; height: mean time over the ranks, from 0`));
 }
 
 /** Bars of what a recipe answers. @param {import("./main.js").Context} ctx @param {HTMLElement} place
@@ -318,7 +351,9 @@ async function fill(ctx, place, name, options, pick, hue) {
       part.style.background = classColor(hue);
       return part;
     };
-    place.replaceChildren(bars.length ? h("ul", { class: "few-bars" }, ...bars.map(([text, ns]) => h("li", {}, h("span", { class: "few-name", title: text }, text), h("span", { class: "few-value" }, duration(ns)), bar(ns)))) : h("p", { class: "muted" }, "nothing"));
+    place.replaceChildren(bars.length ? h("ul", { class: "few-bars" },
+      ...bars.map(([text, ns]) => h("li", {}, h("span", { class: "few-name", title: text }, text),
+        h("span", { class: "few-value" }, duration(ns)), bar(ns)))) : h("p", { class: "muted" }, "nothing"));
   } catch (error) {
     place.replaceChildren(h("p", { class: "muted" }, /** @type {Error} */ (error).message));
   }

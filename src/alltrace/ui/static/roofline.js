@@ -19,7 +19,9 @@ export function show(ctx, values) {
   ctx.main.append(h("h2", {}, "Roofline"));
   if (!ctx.run.kernel_reports.length) {
     ctx.main.append(
-      h("p", {}, "No reports of kernels are open. `alltrace ui RUN --ncu REPORT` shows those of Nsight Compute (.ncu-rep) here, weighed by the time of each kernel in the run; `alltrace capture exec --profiler ncu` makes them."),
+      h("p", {}, "No reports of kernels are open. `alltrace ui RUN --ncu REPORT` shows those of Nsight Compute " +
+        "(.ncu-rep) here, weighed by the time of each kernel in the run; `alltrace capture exec --profiler ncu` " +
+        "makes them."),
     );
     return undefined;
   }
@@ -48,7 +50,8 @@ class Roofline {
     const key = (/** @type {Row} */ r) => `${r.report}/${r.launch}`;
     const number = new Map(this.launches.map((l, i) => [key(l), i]));
     /** @type {(Row & {of: number})[]} */
-    this.points = named(answers.points).filter((p) => p.precision !== null && number.has(key(p))).map((p) => ({ ...p, of: number.get(key(p)) ?? 0 }));
+    this.points = named(answers.points).filter((p) => p.precision !== null && number.has(key(p)))
+      .map((p) => ({ ...p, of: number.get(key(p)) ?? 0 }));
     /** @type {Row[][]} */
     this.advice = this.launches.map(() => []);
     for (const a of named(answers.advice)) this.advice[number.get(key(a)) ?? 0]?.push(a);
@@ -60,7 +63,8 @@ class Roofline {
     const precisions = [...new Set(this.points.map((p) => p.precision))];
     const often = (/** @type {string} */ n) => drawn.filter((p) => p.precision === n).length;
     this.precisions = precisions;
-    this.precision = precisions.includes(values.precision) ? values.precision : [...precisions].sort((a, b) => often(b) - often(a))[0] ?? "";
+    this.precision = precisions.includes(values.precision) ? values.precision
+      : [...precisions].sort((a, b) => often(b) - often(a))[0] ?? "";
     this.level = ["L1", "L2", "DRAM", "all"].includes(values.level) ? values.level : "DRAM";
     this.sort = values.sort ?? "";
     this.chosen = values.launch && this.launches[Number(values.launch)] ? Number(values.launch) : -1;
@@ -77,16 +81,20 @@ class Roofline {
       h(
         "div",
         { class: "bar" },
-        this.devices.length > 1 ? choice("device", this.devices.map((d) => [d, d || "unknown"]), this.device, set("device")) : h("span", {}, this.device || "unknown device"),
+        this.devices.length > 1 ? choice("device", this.devices.map((d) => [d, d || "unknown"]), this.device,
+          set("device")) : h("span", {}, this.device || "unknown device"),
         precisions.length ? choice("precision", precisions.map((p) => [p, p]), this.precision, set("precision")) : null,
-        choice("memory", [["L1", "L1"], ["L2", "L2"], ["DRAM", "DRAM"], ["all", "all levels"]], this.level, set("level")),
+        choice("memory", [["L1", "L1"], ["L2", "L2"], ["DRAM", "DRAM"], ["all", "all levels"]], this.level,
+          set("level")),
         h("button", { type: "button", on: { click: () => this.picture.whole() } }, "whole picture"),
-        h("span", { class: "legend" }, ...["memory", "compute"].map((u) => h("span", {}, h("span", { class: `hue roof-${u}` }), `under the ${u} ceiling`))),
+        h("span", { class: "legend" }, ...["memory", "compute"]
+          .map((u) => h("span", {}, h("span", { class: `hue roof-${u}` }), `under the ${u} ceiling`))),
       ),
       this.told,
       h("div", { class: "roof" }, h("div", { class: "roof-picture" }, this.picture.element, this.weighing), this.table),
       this.details,
-      notes([...answers.notes, ...(answers.launches.total_rows > this.launches.length ? [`only the first ${this.launches.length} of ${answers.launches.total_rows} launches are shown`] : [])]) ?? "",
+      notes([...answers.notes, ...(answers.launches.total_rows > this.launches.length
+        ? [`only the first ${this.launches.length} of ${answers.launches.total_rows} launches are shown`] : [])]) ?? "",
     );
     this.draw();
     if (this.chosen >= 0) this.choose(this.chosen, "address");
@@ -113,25 +121,35 @@ class Roofline {
 
   draw() {
     const mine = (/** @type {Row} */ l) => (l.device ?? "") === this.device;
-    const wanted = this.points.filter((p) => p.precision === this.precision && (this.level === "all" || p.level === this.level) && mine(this.launches[p.of]));
+    const wanted = this.points.filter((p) => p.precision === this.precision &&
+      (this.level === "all" || p.level === this.level) && mine(this.launches[p.of]));
     const shown = wanted.filter((p) => this.#can(p));
     const launches = this.launches.filter(mine).length;
     const without = launches - new Set(shown.map((p) => p.of)).size;
     this.told.textContent = !this.precisions.length
-      ? `None of ${count(launches)} launches has a count of floating-point operations in its report; \`ncu --set roofline\` collects them. The table shows the rest.`
-      : `${counted(launches - without, "launch", "launches")} as points${without ? `; ${count(without)} without one: they did no ${this.precision} work, moved nothing, or the report does not say` : ""}.`;
-    const ceilings = this.answers.ceilings.filter((c) => (c.device ?? "") === this.device).map((c) => ({ name: c.name.split(",")[0], kind: c.kind, value: c.value }));
+      ? `None of ${count(launches)} launches has a count of floating-point operations in its report; \`ncu --set ` +
+        `roofline\` collects them. The table shows the rest.`
+      : `${counted(launches - without, "launch", "launches")} as ` +
+        `points${without ? `; ${count(without)} without one: they did no ${this.precision} work, moved nothing, or ` +
+          "the report does not say" : ""}.`;
+    const ceilings = this.answers.ceilings.filter((c) => (c.device ?? "") === this.device)
+      .map((c) => ({ name: c.name.split(",")[0], kind: c.kind, value: c.value }));
     this.picture.show(
       shown.map((p) => {
         const l = this.launches[p.of];
         const weight = this.weights?.[p.of];
         const lines = [
           `${p.name}${l.grid ? `, ${l.grid} of ${l.block}` : ""}`,
-          `${rate(p.work_flop_per_s, "FLOP/s")} at ${Number(p.intensity_flop_per_byte.toPrecision(4))} FLOP per byte of ${p.level}`,
-          p.roof_percent === null ? "no ceiling is known" : `${p.roof_percent.toFixed(1)} % of what it can be, under the ${p.under} ceiling`,
+          `${rate(p.work_flop_per_s, "FLOP/s")} at ${Number(p.intensity_flop_per_byte.toPrecision(4))} FLOP per byte ` +
+            `of ${p.level}`,
+          p.roof_percent === null ? "no ceiling is known"
+            : `${p.roof_percent.toFixed(1)} % of what it can be, under the ${p.under} ceiling`,
         ];
-        if (weight) lines.push(`${duration(weight.total_ns)} in the run, ${weight.share_percent.toFixed(1)} % of its kernels' time`);
-        return /** @type {Point} */ ({ of: p.of, level: p.level, x: p.intensity_flop_per_byte, y: p.work_flop_per_s, under: p.under, share: weight ? weight.share_percent : null, lines });
+        if (weight)
+          lines.push(`${duration(weight.total_ns)} in the run, ${weight.share_percent.toFixed(1)} % of its kernels' ` +
+            `time`);
+        return /** @type {Point} */ ({ of: p.of, level: p.level, x: p.intensity_flop_per_byte, y: p.work_flop_per_s,
+          under: p.under, share: weight ? weight.share_percent : null, lines });
       }),
       ceilings,
       { precision: this.precision, level: this.level, chosen: this.chosen, weighed: !!this.weights?.some((w) => w) },
@@ -146,7 +164,8 @@ class Roofline {
     /** @type {Map<number, Row>} */
     const best = new Map();
     // the level with the nearest ceiling
-    for (const p of points) if (!best.has(p.of) || (p.roof_percent ?? -1) > (best.get(p.of)?.roof_percent ?? -1)) best.set(p.of, p);
+    for (const p of points) if (!best.has(p.of) || (p.roof_percent ?? -1) > (best.get(p.of)?.roof_percent ?? -1))
+      best.set(p.of, p);
     const head = [
       { name: "launch", unit: null, doc: "number of the launch, over all reports" },
       { name: "name", unit: null },
@@ -167,7 +186,9 @@ class Roofline {
       if (!mine(l)) return [];
       const [p, w, a] = [best.get(i), this.weights?.[i], this.advice[i][0]];
       const level = p && this.level === "all" && p.under === "memory" ? ` (${p.level})` : "";
-      return [[i, l.name, w?.total_ns ?? null, rounded(w?.share_percent), l.duration_ns, rounded(p?.roof_percent), p?.under ? p.under + level : null, l.occupancy_limiter, a?.rule.replace(/-/g, " ") ?? null, rounded(a?.gain_percent), l.grid, l.block, l.report].slice(0, head.length)];
+      return [[i, l.name, w?.total_ns ?? null, rounded(w?.share_percent), l.duration_ns, rounded(p?.roof_percent),
+        p?.under ? p.under + level : null, l.occupancy_limiter, a?.rule.replace(/-/g, " ") ?? null,
+        rounded(a?.gain_percent), l.grid, l.block, l.report].slice(0, head.length)];
     });
     this.table.replaceChildren(
       tableOf(head, rows, {
@@ -182,7 +203,8 @@ class Roofline {
   }
 
   #mark() {
-    for (const tr of this.table.querySelectorAll("tbody tr")) tr.classList.toggle("chosen", tr instanceof HTMLElement && tr.dataset.key === String(this.chosen));
+    for (const tr of this.table.querySelectorAll("tbody tr"))
+      tr.classList.toggle("chosen", tr instanceof HTMLElement && tr.dataset.key === String(this.chosen));
   }
 
   /** @param {number} launch @param {"picture"|"table"|"address"} from */
@@ -192,7 +214,8 @@ class Roofline {
     this.#mark();
     const row = this.table.querySelector("tr.chosen");
     const scroll = this.table.querySelector(".scroll");
-    if (from !== "table" && row instanceof HTMLElement && scroll) scroll.scrollTop = row.offsetTop - scroll.clientHeight / 2;
+    if (from !== "table" && row instanceof HTMLElement && scroll)
+      scroll.scrollTop = row.offsetTop - scroll.clientHeight / 2;
     this.#tell();
     this.#keep();
   }
@@ -202,21 +225,37 @@ class Roofline {
     if (!l) return;
     const w = this.weights?.[this.chosen];
     const own = this.points.filter((p) => p.of === this.chosen);
-    const facts = Object.fromEntries(this.answers.launches.columns.filter((c) => !["name"].includes(c.name) && l[c.name] !== null).map((c) => [c.name, typeof l[c.name] === "number" && !Number.isInteger(l[c.name]) ? Math.round(l[c.name] * 100) / 100 : l[c.name]]));
-    const pattern = w ? `^${String(l.name).split(/[<(]/)[0].trim().split(/\s+/).pop()?.replace(/^.*::/, "").replace(/[.*+?^${}()|[\]\\]/g, "\\$&")}$` : "";
+    const facts = Object.fromEntries(this.answers.launches.columns.filter((c) => !["name"].includes(c.name) &&
+      l[c.name] !== null).map((c) => [c.name,
+        typeof l[c.name] === "number" && !Number.isInteger(l[c.name]) ? Math.round(l[c.name] * 100) / 100
+        : l[c.name]]));
+    const pattern = w
+      ? `^${String(l.name).split(/[<(]/)[0].trim().split(/\s+/).pop()?.replace(/^.*::/, "")
+        .replace(/[.*+?^${}()|[\]\\]/g, "\\$&")}$` : "";
     this.details.replaceChildren(
       h("h2", {}, l.name),
-      w ? h("p", {}, `In the run: ${counted(w.count, "launch", "launches")} on ${counted(w.ranks, "rank")}, ${duration(w.total_ns)} together, ${w.share_percent.toFixed(1)} % of the time of all kernels; ${duration(w.mean_ns)} each, ${duration(w.profiled_ns)} when measured. `, h("a", { href: link("timeline", { search: pattern, ranks: "0-15" }) }, "find it on the timeline")) : h("p", { class: "muted" }, this.weights ? "The run has no launch of this name, grid and block." : ""),
+      w ? h("p", {},
+        `In the run: ${counted(w.count, "launch", "launches")} on ${counted(w.ranks, "rank")}, ` +
+        `${duration(w.total_ns)} together, ${w.share_percent.toFixed(1)} % of the time of all kernels; ` +
+        `${duration(w.mean_ns)} each, ${duration(w.profiled_ns)} when measured. `,
+        h("a", { href: link("timeline", { search: pattern, ranks: "0-15" }) }, "find it on the timeline"))
+        : h("p", { class: "muted" }, this.weights ? "The run has no launch of this name, grid and block." : ""),
       h(
         "div",
         { class: "columns" },
-        h("div", {}, h("h3", {}, "Advice"), this.advice[this.chosen].length ? h("dl", {}, ...this.advice[this.chosen].flatMap((a) => [
-          h("dt", {}, a.rule.replace(/-/g, " "), a.gain_percent === null ? "" : h("div", {}, `at most ${a.gain_percent.toFixed(1)} %`)),
+        h("div", {}, h("h3", {}, "Advice"),
+          this.advice[this.chosen].length ? h("dl", {}, ...this.advice[this.chosen].flatMap((a) => [
+          h("dt", {}, a.rule.replace(/-/g, " "), a.gain_percent === null ? ""
+            : h("div", {}, `at most ${a.gain_percent.toFixed(1)} %`)),
           h("dd", {}, h("div", {}, a.advice), h("div", { class: "muted" }, a.evidence)),
         ])) : h("p", { class: "muted" }, "No rule found anything.")),
         own.length ? h("div", {}, h("h3", {}, "Points"), tableOf(
-          [{ name: "precision", unit: null }, { name: "memory", unit: null }, { name: "work", unit: null }, { name: "moved", unit: null }, { name: "FLOP per byte", unit: null }, { name: "of the roof", unit: null }, { name: "counted by", unit: null }],
-          own.map((p) => [p.precision, p.level, rate(p.work_flop_per_s, "FLOP/s"), rate(p.moved_bytes_per_s, "B/s"), p.intensity_flop_per_byte === null ? null : Number(p.intensity_flop_per_byte.toPrecision(4)), p.roof_percent === null ? null : `${p.roof_percent.toFixed(1)} %, ${p.under}`, p.basis]),
+          [{ name: "precision", unit: null }, { name: "memory", unit: null }, { name: "work", unit: null },
+            { name: "moved", unit: null }, { name: "FLOP per byte", unit: null }, { name: "of the roof", unit: null },
+            { name: "counted by", unit: null }],
+          own.map((p) => [p.precision, p.level, rate(p.work_flop_per_s, "FLOP/s"), rate(p.moved_bytes_per_s, "B/s"),
+            p.intensity_flop_per_byte === null ? null : Number(p.intensity_flop_per_byte.toPrecision(4)),
+            p.roof_percent === null ? null : `${p.roof_percent.toFixed(1)} %, ${p.under}`, p.basis]),
           { name: "points", filter: false },
         )) : null,
         h("div", {}, h("h3", {}, "Launch"), listOf(facts)),
@@ -231,7 +270,8 @@ class Roofline {
     const matched = this.weights.filter((w) => w).length;
     const share = rows.reduce((n, r) => n + r.share_percent, 0);
     this.weighing.textContent = matched
-      ? `${count(matched)} of ${count(this.launches.length)} launches are in the run by name, grid and block: ${share.toFixed(1)} % of the time of its kernels. Larger points have more of it.`
+      ? `${count(matched)} of ${count(this.launches.length)} launches are in the run by name, grid and block: ` +
+        `${share.toFixed(1)} % of the time of its kernels. Larger points have more of it.`
       : "No launch of the reports is in the run by name, grid and block, so points are not weighed.";
     if (!this.sort && matched) this.sort = "-in_run_ns";
     this.draw();

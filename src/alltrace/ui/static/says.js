@@ -19,6 +19,7 @@ export class Says {
     await this.ctx.after("findings");
     const { cards } = await this.ctx.api.get("findings").catch(() => ({ cards: [] }));
     const says = cards[Number(finding)]?.place?.says;
-    if (this.finding === finding && says) this.element.replaceChildren(says, " ", h("a", { href: link("overview") }, "back to the findings"));
+    if (this.finding === finding && says)
+      this.element.replaceChildren(says, " ", h("a", { href: link("overview") }, "back to the findings"));
   }
 }

@@ -5,7 +5,8 @@ import { h } from "./dom.js";
 import { tableOf } from "./table.js";
 import { count, counted } from "./units.js";
 
-const COLUMNS = ["name", "rank", "table", "start", "duration_ns", "row"].map((name) => ({ name, unit: name === "start" || name === "duration_ns" ? "ns" : null }));
+const COLUMNS = ["name", "rank", "table", "start", "duration_ns", "row"]
+  .map((name) => ({ name, unit: name === "start" || name === "duration_ns" ? "ns" : null }));
 
 export class Search {
   /** @param {import("./timeline.js").Timeline} timeline */
@@ -19,8 +20,11 @@ export class Search {
     this.at = -1;
     this.stop = new AbortController();
     this.told = h("span", { role: "status" });
-    const button = (/** @type {string} */ text, /** @type {string} */ title, /** @type {number} */ by) => h("button", { type: "button", title, "aria-label": title, on: { click: () => this.step(by) } }, text);
-    this.element = h("span", { class: "found-bar", hidden: true }, this.told, button("‹", "previous event found (Shift N)", -1), button("›", "next event found (N)", 1), h("button", { type: "button", title: "end the search (Esc)", on: { click: () => this.timeline.clear() } }, "×"));
+    const button = (/** @type {string} */ text, /** @type {string} */ title, /** @type {number} */ by) => h("button",
+      { type: "button", title, "aria-label": title, on: { click: () => this.step(by) } }, text);
+    this.element = h("span", { class: "found-bar", hidden: true }, this.told,
+      button("‹", "previous event found (Shift N)", -1), button("›", "next event found (N)", 1),
+      h("button", { type: "button", title: "end the search (Esc)", on: { click: () => this.timeline.clear() } }, "×"));
   }
 
   close() {
@@ -71,30 +75,37 @@ export class Search {
     } else this.at += by;
     this.at = (this.at + size) % size;
     this.#tell();
-    void this.timeline.choose({ rank: events.rank[this.at], table: events.table[this.at], row: events.row[this.at] }, true);
+    void this.timeline.choose({ rank: events.rank[this.at], table: events.table[this.at], row: events.row[this.at] },
+      true);
   }
 
   #tell() {
     const { total, events, ranks_done: done, ranks_asked: asked } = this.hits;
     const of = done < asked ? `+ in ${count(done)} of ${count(asked)} ranks` : "";
     const among = events.row.length < total ? ` (${count(events.row.length)} can be stepped through)` : "";
-    this.told.textContent = this.at < 0 ? `${count(total)}${of} found` : `${count(this.at + 1)} of ${count(total)}${of}${among}`;
+    this.told.textContent = this.at < 0 ? `${count(total)}${of} found`
+      : `${count(this.at + 1)} of ${count(total)}${of}${among}`;
   }
 
   #panel() {
     const { events, names, total, by_rank: by, ranks_done: done, ranks_asked: asked } = this.hits;
-    const rows = events.row.map((/** @type {number} */ _, /** @type {number} */ i) => COLUMNS.map((c) => events[c.name][i]));
-    const part = done < asked ? `, in the ${count(done)} of ${count(asked)} ranks that could be looked at in the time there is` : "";
+    const rows =
+      events.row.map((/** @type {number} */ _, /** @type {number} */ i) => COLUMNS.map((c) => events[c.name][i]));
+    const part = done < asked
+      ? `, in the ${count(done)} of ${count(asked)} ranks that could be looked at in the time there is` : "";
     const more = rows.length < total ? ` The first ${count(rows.length)} are listed.` : "";
     return h(
       "div",
       {},
-      h("p", {}, `${counted(names.length, "name")}, ${counted(total, "event")} on ${counted(Object.keys(by).length, "rank")}${part}.${more} A row goes there; N and Shift N go from one to the next; Esc ends the search.`),
+      h("p", {}, `${counted(names.length, "name")}, ${counted(total, "event")} on ` +
+        `${counted(Object.keys(by).length, "rank")}${part}.${more} A row goes there; N and Shift N go from one to ` +
+        `the next; Esc ends the search.`),
       tableOf(COLUMNS, rows, {
         name: "search",
         total,
         chosen: (row) => {
-          this.at = events.row.findIndex((/** @type {number} */ r, /** @type {number} */ i) => r === row[5] && events.rank[i] === row[1] && events.table[i] === row[2]);
+          this.at = events.row.findIndex((/** @type {number} */ r, /** @type {number} */ i) => r === row[5] &&
+            events.rank[i] === row[1] && events.table[i] === row[2]);
           this.#tell();
           void this.timeline.choose({ rank: row[1], table: row[2], row: row[5] }, true);
         },

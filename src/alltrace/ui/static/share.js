@@ -18,7 +18,8 @@ export async function copyLink(tell) {
  * @param {HTMLElement} main @param {string} name what the file is called
  * @returns {Promise<boolean>} whether there was something to draw */
 export async function savePicture(main, name) {
-  const drawings = [...main.querySelectorAll("svg")].filter((s) => s.getBoundingClientRect().height > 40 && !s.parentElement?.closest("svg"));
+  const drawings = [...main.querySelectorAll("svg")]
+    .filter((s) => s.getBoundingClientRect().height > 40 && !s.parentElement?.closest("svg"));
   const canvases = [...main.querySelectorAll("canvas")].filter((c) => c.clientHeight > 20 && c.width > 1);
   if (!canvases.length) {
     const area = (/** @type {SVGSVGElement} */ s) => s.getBoundingClientRect().width * s.getBoundingClientRect().height;
@@ -34,7 +35,8 @@ export async function savePicture(main, name) {
 }
 
 /** What a drawing's look depends on; the page's style sheet is not in the file. */
-const LOOKS = ["fill", "fill-opacity", "stroke", "stroke-width", "stroke-dasharray", "opacity", "font-size", "font-family", "font-weight", "text-anchor"];
+const LOOKS = ["fill", "fill-opacity", "stroke", "stroke-width", "stroke-dasharray", "opacity", "font-size",
+  "font-family", "font-weight", "text-anchor"];
 
 const SVG = "http:" + "//www.w3.org/2000/svg";
 
@@ -42,10 +44,12 @@ const SVG = "http:" + "//www.w3.org/2000/svg";
 function joined(layers) {
   const boxes = layers.map((s) => s.getBoundingClientRect());
   const [left, top] = [Math.min(...boxes.map((b) => b.left)), Math.min(...boxes.map((b) => b.top))];
-  const [width, height] = [Math.max(...boxes.map((b) => b.right)) - left, Math.max(...boxes.map((b) => b.bottom)) - top];
+  const [width, height] = [Math.max(...boxes.map((b) => b.right)) - left,
+    Math.max(...boxes.map((b) => b.bottom)) - top];
   const root = document.createElementNS(SVG, "svg");
   const back = document.createElementNS(SVG, "rect");
-  for (const [name, value] of Object.entries({ width, height })) for (const made of [root, back]) made.setAttribute(name, `${value}`);
+  for (const [name, value] of Object.entries({ width, height })) for (const made of [root, back])
+    made.setAttribute(name, `${value}`);
   back.setAttribute("fill", theme().back);
   root.append(back);
   layers.forEach((layer, i) => {
@@ -78,7 +82,8 @@ function painted(main, canvases) {
   const [right, bottom] = [Math.max(...boxes.map((b) => b.right)), Math.max(...boxes.map((b) => b.bottom))];
   const ratio = window.devicePixelRatio || 1;
   const picture = h("canvas");
-  [picture.width, picture.height] = [Math.max(1, Math.round((right - left) * ratio)), Math.max(1, Math.round((bottom - top) * ratio))];
+  [picture.width, picture.height] = [Math.max(1, Math.round((right - left) * ratio)),
+    Math.max(1, Math.round((bottom - top) * ratio))];
   const context = picture.getContext("2d");
   if (!context) return Promise.resolve(null);
   const colors = theme();
@@ -88,7 +93,8 @@ function painted(main, canvases) {
   canvases.forEach((c, i) => {
     const [whole, part] = [c.getBoundingClientRect(), boxes[i]];
     const [x, y, w, t] = [part.left - whole.left, part.top - whole.top, part.right - part.left, part.bottom - part.top];
-    if (w > 0 && t > 0) context.drawImage(c, x * ratio, y * ratio, w * ratio, t * ratio, part.left - left, part.top - top, w, t);
+    if (w > 0 && t > 0)
+      context.drawImage(c, x * ratio, y * ratio, w * ratio, t * ratio, part.left - left, part.top - top, w, t);
   });
   context.font = "12px system-ui, sans-serif";
   context.textBaseline = "middle";
@@ -108,7 +114,8 @@ function visible(element, main) {
   for (let around = element.parentElement; around; around = around === main ? null : around.parentElement) {
     if (getComputedStyle(around).overflowY === "visible") continue;
     const box = around.getBoundingClientRect();
-    [left, top, right, bottom] = [Math.max(left, box.left), Math.max(top, box.top), Math.min(right, box.right), Math.min(bottom, box.bottom)];
+    [left, top, right, bottom] = [Math.max(left, box.left), Math.max(top, box.top), Math.min(right, box.right),
+      Math.min(bottom, box.bottom)];
   }
   return { left, top, right: Math.max(left, right), bottom: Math.max(top, bottom) };
 }

@@ -6,7 +6,8 @@ import { tableOf } from "./table.js";
 import { rankText } from "./units.js";
 import { keep, link } from "./url.js";
 
-const FIRST = "SELECT rank, short_name, count(*) AS n, sum(\"end\" - start) AS total_ns\nFROM kernels GROUP BY ALL ORDER BY total_ns DESC LIMIT 50";
+const FIRST = "SELECT rank, short_name, count(*) AS n, sum(\"end\" - start) AS total_ns\nFROM kernels GROUP BY ALL " +
+  "ORDER BY total_ns DESC LIMIT 50";
 
 /** Queries over the run's tables. @param {import("./main.js").Context} ctx @param {Record<string, string>} values */
 export function show(ctx, values) {
@@ -24,8 +25,12 @@ export function show(ctx, values) {
       const query = box.value;
       const answer = await ctx.api.post("sql", { query }, stop.signal);
       const places = placesOf(answer.columns);
-      const lay = places && h("p", {}, h("a", { href: link("timeline", { ...ranksOf(answer), sql: query }) }, "lay the rows on the timeline as a track"), h("span", { class: "muted" }, " (a start here leads to its place)"));
-      place.replaceChildren(lay ?? "", tableOf(answer.columns, answer.rows, { name: "query", total: answer.total_rows, links: (row, c) => (c === places?.column ? places.address(row) : null) }), notes(answer.notes) ?? "");
+      const lay = places && h("p", {}, h("a", { href: link("timeline", { ...ranksOf(answer), sql: query }) },
+        "lay the rows on the timeline as a track"),
+        h("span", { class: "muted" }, " (a start here leads to its place)"));
+      place.replaceChildren(lay ?? "", tableOf(answer.columns, answer.rows,
+        { name: "query", total: answer.total_rows,
+          links: (row, c) => (c === places?.column ? places.address(row) : null) }), notes(answer.notes) ?? "");
     } catch (error) {
       if (error instanceof Error && error.name !== "AbortError") place.replaceChildren(h("p", {}, error.message));
     }
@@ -36,13 +41,17 @@ export function show(ctx, values) {
   });
   ctx.main.append(
     h("h2", {}, "SQL"),
-    h("p", { class: "muted" }, "A single statement that only reads, in DuckDB's SQL, over all ranks' tables: kernels, copies, api, ranges, collectives, steps, members, ranks, ... It is stopped after 10 s or 512 MB, and shows 5,000 rows."),
+    h("p", { class: "muted" },
+      "A single statement that only reads, in DuckDB's SQL, over all ranks' tables: kernels, copies, api, ranges, " +
+      "collectives, steps, members, ranks, ... It is stopped after 10 s or 512 MB, and shows 5,000 rows."),
     box,
-    h("div", { class: "bar" }, h("button", { type: "button", class: "primary", on: { click: () => void ask() } }, "Run"), h("span", { class: "muted" }, "Ctrl Enter")),
+    h("div", { class: "bar" }, h("button", { type: "button", class: "primary", on: { click: () => void ask() } },
+      "Run"), h("span", { class: "muted" }, "Ctrl Enter")),
     place,
   );
   ctx.api.get("tables").then(({ tables }) => {
-    const rows = Object.entries(tables).map(([name, columns]) => h("p", {}, h("code", {}, name), " ", columns.map((/** @type {string} */ c) => (c === "end" ? '"end"' : c)).join(", ")));
+    const rows = Object.entries(tables).map(([name, columns]) => h("p", {}, h("code", {}, name), " ",
+      columns.map((/** @type {string} */ c) => (c === "end" ? '"end"' : c)).join(", ")));
     place.after(h("details", {}, h("summary", {}, "Tables and their columns"), ...rows));
   }, ctx.failed);
   if (values.query) void ask();

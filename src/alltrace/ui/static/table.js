@@ -8,10 +8,14 @@ const SHOWN = 200;
 const MOST_TEXT = 112;
 
 /** A table that can be sorted, filtered and saved. @param {Column[]} columns @param {any[][]} rows
- * @param {{name: string, total?: number, chosen?: (row: any[], element: HTMLTableRowElement) => void, links?: (row: any[], column: number) => string|null, filter?: boolean, sort?: string, sorted?: (text: string) => void, key?: (row: any[]) => string}} options
- *   `name` names the file that is saved; `chosen` is called with a row that is clicked; `links` returns the address of a cell; `key` names a row, as its `data-key` */
+ * @param {{name: string, total?: number, chosen?: (row: any[], element: HTMLTableRowElement) => void,
+ *   links?: (row: any[], column: number) => string|null, filter?: boolean, sort?: string, sorted?: (text: string) =>
+ *   void, key?: (row: any[]) => string}} options
+ *   `name` names the file that is saved; `chosen` is called with a row that is clicked; `links` returns the address of
+ *   a cell; `key` names a row, as its `data-key` */
 export function tableOf(columns, rows, options) {
-  const numeric = columns.map((_, c) => rows.some((r) => typeof r[c] === "number") && rows.every((r) => r[c] === null || typeof r[c] === "number"));
+  const numeric = columns.map((_, c) => rows.some((r) => typeof r[c] === "number") &&
+    rows.every((r) => r[c] === null || typeof r[c] === "number"));
   let [by, down] = sortOf(options.sort ?? "", columns);
   let words = "";
   let shown = SHOWN;
@@ -30,7 +34,9 @@ export function tableOf(columns, rows, options) {
 
   function chosenRows() {
     const wanted = words.toLowerCase();
-    let matching = wanted ? rows.filter((r) => r.some((v, i) => cell(v, columns[i].unit, columns[i].name).toLowerCase().includes(wanted))) : rows;
+    let matching = wanted
+      ? rows.filter((r) => r.some((v, i) => cell(v, columns[i].unit, columns[i].name).toLowerCase().includes(wanted)))
+      : rows;
     if (by >= 0) matching = [...matching].sort((a, b) => compare(a[by], b[by], down));
     return matching;
   }
@@ -53,7 +59,8 @@ export function tableOf(columns, rows, options) {
       const text = cell(value, unit, name);
       const address = options.links?.(row, i);
       const title = unit === "ns" && typeof value === "number" ? `${count(value)} ns` : text.length > 20 ? text : null;
-      tr.append(h("td", { class: numeric[i] ? "number" : null, title }, address ? h("a", { href: address }, shortened(text)) : shortened(text)));
+      tr.append(h("td", { class: numeric[i] ? "number" : null, title },
+        address ? h("a", { href: address }, shortened(text)) : shortened(text)));
     });
     if (options.chosen) {
       tr.tabIndex = 0;
@@ -77,13 +84,15 @@ export function tableOf(columns, rows, options) {
     words = filter.value;
     fill();
   });
-  const save = h("button", { type: "button", on: { click: () => download(`${options.name}.csv`, csv(columns, chosenRows())) } }, "CSV");
+  const save = h("button",
+    { type: "button", on: { click: () => download(`${options.name}.csv`, csv(columns, chosenRows())) } }, "CSV");
   fill();
   return h(
     "div",
     {},
     options.filter === false ? null : h("div", { class: "bar" }, filter, save, told),
-    h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": options.name }, h("table", {}, h("thead", {}, h("tr", {}, ...heads)), body)),
+    h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": options.name },
+      h("table", {}, h("thead", {}, h("tr", {}, ...heads)), body)),
     more,
   );
 }
@@ -91,10 +100,12 @@ export function tableOf(columns, rows, options) {
 /**
  * Names of hundreds of characters are cut in the middle, so that a row stays on one line: their ends distinguish them.
  * @param {string} text */
-const shortened = (text) => (text.length > MOST_TEXT ? `${text.slice(0, MOST_TEXT / 2)} … ${text.slice(-MOST_TEXT / 2)}` : text);
+const shortened = (text) =>
+  (text.length > MOST_TEXT ? `${text.slice(0, MOST_TEXT / 2)} … ${text.slice(-MOST_TEXT / 2)}` : text);
 
 /** @param {Column} column its moments are shown as numbers, so their unit is in the header */
-const heading = ({ name, unit }) => name.replace(/_ns$/, "").replace(/_percent$/, " %").replace(/_/g, " ") + (unit === "ns" && /^(start|end|time)/.test(name) ? " [ns]" : "");
+const heading = ({ name, unit }) => name.replace(/_ns$/, "").replace(/_percent$/, " %")
+  .replace(/_/g, " ") + (unit === "ns" && /^(start|end|time)/.test(name) ? " [ns]" : "");
 
 /** @param {string} text @param {Column[]} columns @returns {[number, boolean]} */
 function sortOf(text, columns) {
@@ -105,7 +116,8 @@ function sortOf(text, columns) {
 /** What has no value is last in either direction. @param {any} a @param {any} b @param {boolean} down */
 function compare(a, b, down) {
   if (a === null || b === null) return a === b ? 0 : a === null ? 1 : -1;
-  const order = typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b), "en", { numeric: true });
+  const order = typeof a === "number" && typeof b === "number" ? a - b
+    : String(a).localeCompare(String(b), "en", { numeric: true });
   return down ? -order : order;
 }
 
@@ -123,7 +135,8 @@ export function listOf(values) {
   const list = h("dl");
   for (const [name, value] of Object.entries(values)) {
     const time = /^(start|end|time|api_start|api_end)$/.test(name) && typeof value === "number";
-    list.append(h("dt", {}, name), h("dd", {}, time ? exact(value) : name.endsWith("_ns") ? cell(value, "ns", "") : cell(value, null, name)));
+    list.append(h("dt", {}, name),
+      h("dd", {}, time ? exact(value) : name.endsWith("_ns") ? cell(value, "ns", "") : cell(value, null, name)));
   }
   return list;
 }

@@ -59,7 +59,8 @@ export class TileStore {
         this.flying.delete(f);
       }
     }
-    const coming = (/** @type {string} */ t) => [...this.flying].some((f) => f.first <= first && f.last >= last && f.tracks.has(t));
+    const coming = (/** @type {string} */ t) => [...this.flying]
+      .some((f) => f.first <= first && f.last >= last && f.tracks.has(t));
     const ask = missing.filter((t) => !coming(t));
     if (!ask.length || this.flying.size >= AT_ONCE) return;
     const most = Math.max(1, Math.floor(4096 / (last - first + 1)));

@@ -22,7 +22,8 @@ import { keep } from "./url.js";
 /** @typedef {import("./types.js").Track} Track */
 /** @typedef {import("./types.js").Span} Span */
 /** @typedef {import("./types.js").EventId} EventId */
-/** @typedef {{id: string, rank: number, key: string, label: string, y: number, height: number, head: boolean, pin: string, tile?: import("./types.js").Tile}} Row */
+/** @typedef {{id: string, rank: number, key: string, label: string, y: number, height: number, head: boolean,
+ *   pin: string, tile?: import("./types.js").Tile}} Row */
 
 const HEAD = 20;
 const LEAST_NS = 20;
@@ -84,13 +85,17 @@ export class Timeline {
     this.rulerCanvas = h("canvas", { "aria-hidden": "true" });
     this.labels = h("div", { class: "labels" });
     this.space = h("div", { class: "space" }, this.labels);
-    this.tracksBox = h("div", { class: "tracks", tabindex: "0", role: "application", "aria-label": "timeline; ? shows its keys" }, this.canvas, this.space);
-    this.rankEntry = entry("ranks", "", (v) => this.setRanks(parseRanks(v, ctx.run.ranks.map((r) => r.rank))), { "aria-label": "ranks shown, such as 0-7,64 or all" });
+    this.tracksBox = h("div", { class: "tracks", tabindex: "0", role: "application",
+      "aria-label": "timeline; ? shows its keys" }, this.canvas, this.space);
+    this.rankEntry = entry("ranks", "", (v) => this.setRanks(parseRanks(v, ctx.run.ranks.map((r) => r.rank))),
+      { "aria-label": "ranks shown, such as 0-7,64 or all" });
     this.from = entry("from", "", (v) => this.#typed(v, "start"));
     this.to = entry("to", "", (v) => this.#typed(v, "end"));
-    this.find = entry("search", "", (v) => void this.search.ask(v), { class: "wide", placeholder: "regular expression (/)", "aria-label": "search names by regular expression" });
+    this.find = entry("search", "", (v) => void this.search.ask(v),
+      { class: "wide", placeholder: "regular expression (/)", "aria-label": "search names by regular expression" });
     this.told = h("span", { class: "muted", role: "status" });
-    const button = (/** @type {string} */ text, /** @type {string} */ title, /** @type {() => void} */ act) => h("button", { type: "button", title, on: { click: act } }, text);
+    const button = (/** @type {string} */ text, /** @type {string} */ title,
+      /** @type {() => void} */ act) => h("button", { type: "button", title, on: { click: act } }, text);
     const bar = h(
       "div",
       { class: "bar" },
@@ -110,7 +115,8 @@ export class Timeline {
       this.told,
       this.legend.element,
     );
-    const box = h("div", { class: "timeline" }, h("div", { class: "ruler" }, this.rulerCanvas), this.tracksBox, labelsBorder(() => this.draw()));
+    const box = h("div", { class: "timeline" }, h("div", { class: "ruler" }, this.rulerCanvas), this.tracksBox,
+      labelsBorder(() => this.draw()));
     ctx.main.append(bar, this.says.element, box, detailsBorder(this.details.element), this.details.element);
     this.tracksBox.addEventListener("scroll", () => this.draw());
     this.watcher = new ResizeObserver(() => this.draw());
@@ -167,7 +173,8 @@ export class Timeline {
   /** Show what a URL says. @param {Record<string, string>} values */
   changed(values) {
     const known = this.ctx.run.ranks.map((r) => r.rank);
-    const number = (/** @type {string|undefined} */ v, /** @type {number} */ other) => (v !== undefined && v !== "" && Number.isFinite(Number(v)) ? Number(v) : other);
+    const number = (/** @type {string|undefined} */ v,
+      /** @type {number} */ other) => (v !== undefined && v !== "" && Number.isFinite(Number(v)) ? Number(v) : other);
     this.span = this.#bounded(number(values.start, 0), number(values.end, this.whole));
     this.open = new Set(parseRanks(values.open || "-", known));
     this.pins = new Set((values.pin ?? "").split(",").filter(Boolean));
@@ -251,7 +258,8 @@ export class Timeline {
 
   /** Ask for the tracks of ranks that are open. */
   async #need() {
-    const pins = [...this.pins].flatMap((p) => (p.startsWith("*") ? [parseInt(p.slice(1), 10), ...this.ranks] : [parseInt(p, 10)]));
+    const pins = [...this.pins]
+      .flatMap((p) => (p.startsWith("*") ? [parseInt(p.slice(1), 10), ...this.ranks] : [parseInt(p, 10)]));
     const ranks = [...new Set([...this.open, ...pins])].filter((r) => !this.asked.has(r));
     if (!ranks.length) return;
     for (const r of ranks) this.asked.add(r);
@@ -278,7 +286,8 @@ export class Timeline {
       add(rank, "query", rank < 0 ? "query" : `${rank}: query`);
       rows[rows.length - 1].tile = tile;
     };
-    const add = (/** @type {number} */ rank, /** @type {string} */ key, /** @type {string} */ label, head = false, pin = "") => {
+    const add = (/** @type {number} */ rank, /** @type {string} */ key, /** @type {string} */ label, head = false,
+      pin = "") => {
       const id = key === "query" && rank < 0 ? "-/query" : `${rank}/${key}`;
       const height = head ? HEAD : Math.max(LANE + 3, (this.lanes.get(id) ?? 1) * LANE + 3);
       rows.push({ id, rank, key, label, y, height, head, pin });
@@ -286,11 +295,13 @@ export class Timeline {
     };
     const named = new Map(this.ctx.run.ranks.map((r) => [r.rank, r.host]));
     const ranks = this.arrangement.sorted(this.ranks);
-    for (const pin of this.pins) for (const { rank, key, label } of this.#pinned(pin, ranks)) add(rank, key, `${rank}: ${label}`, false, pin);
+    for (const pin of this.pins) for (const { rank, key, label } of this.#pinned(pin, ranks))
+      add(rank, key, `${rank}: ${label}`, false, pin);
     this.pinned = y;
     if (this.laid.tiles.has("-")) addLaid(-1);
     const chosen = this.facts && this.tracks.get(this.facts.rank)?.find((t) => t.key === this.facts.track);
-    const shownOf = (/** @type {number} */ rank) => this.arrangement.of(rank, (this.tracks.get(rank) ?? []).filter((t) => t.key !== "summary"), chosen);
+    const shownOf = (/** @type {number} */ rank) => this.arrangement.of(rank,
+      (this.tracks.get(rank) ?? []).filter((t) => t.key !== "summary"), chosen);
     for (const rank of ranks) {
       const host = named.get(rank) ?? "";
       add(rank, "summary", `rank ${rank} · ${host}${this.arrangement.told(rank)}${this.search.of(rank)}`, true);
@@ -302,11 +313,13 @@ export class Timeline {
       }
     }
     if (this.arrangement.byKind) {
-      const every = ranks.filter((r) => this.open.has(r)).flatMap((rank) => shownOf(rank).map((t) => ({ rank, t, like: likeness(t) })));
+      const every = ranks.filter((r) => this.open.has(r))
+        .flatMap((rank) => shownOf(rank).map((t) => ({ rank, t, like: likeness(t) })));
       const [groups, likes] = [[...new Set(every.map((e) => e.t.group))], [...new Set(every.map((e) => e.like))]];
       const [group, like] = [groups, likes].map((names) => new Map(names.map((name, i) => [name, i])));
       // equal tracks are grouped, such as one stream of every rank
-      every.sort((a, b) => (group.get(a.t.group) ?? 0) - (group.get(b.t.group) ?? 0) || (like.get(a.like) ?? 0) - (like.get(b.like) ?? 0));
+      every.sort((a, b) => (group.get(a.t.group) ?? 0) - (group.get(b.t.group) ?? 0) ||
+        (like.get(a.like) ?? 0) - (like.get(b.like) ?? 0));
       for (const { rank, t } of every) add(rank, t.key, `${rank}: ${t.label}`);
     }
     this.rows = rows;
@@ -324,7 +337,8 @@ export class Timeline {
     if (!one) return [];
     if (!every) return [{ rank, key, label: one.label }];
     const like = likeness(one);
-    return ranks.flatMap((r) => (this.tracks.get(r) ?? []).filter((t) => likeness(t) === like).map((t) => ({ rank: r, key: t.key, label: t.label })));
+    return ranks.flatMap((r) => (this.tracks.get(r) ?? []).filter((t) => likeness(t) === like)
+      .map((t) => ({ rank: r, key: t.key, label: t.label })));
   }
 
   draw() {
@@ -368,9 +382,11 @@ export class Timeline {
     const frame = { left, width, start: this.span.start, scale: 1 / this.perPixel };
     const level = (this.level = Math.max(0, Math.min(52, Math.floor(Math.log2(Math.max(this.perPixel, 1))))));
     const tileNs = 2 ** level * TILE_BINS;
-    const [first, last] = [Math.max(0, Math.floor(this.span.start / tileNs)), Math.max(0, Math.floor(Math.min(this.span.end, this.whole - 1) / tileNs))];
+    const [first, last] = [Math.max(0, Math.floor(this.span.start / tileNs)),
+      Math.max(0, Math.floor(Math.min(this.span.end, this.whole - 1) / tileNs))];
     const rows = this.visible();
-    const style = { text: document.documentElement.dataset.theme === "dark" ? "#f2f5f8" : "#101820", soft: colors.soft, lit: this.search.lit, mark: colors.mark };
+    const style = { text: document.documentElement.dataset.theme === "dark" ? "#f2f5f8" : "#101820", soft: colors.soft,
+      lit: this.search.lit, mark: colors.mark };
     this.hits = [];
     let grown = false;
     for (const row of rows) {
@@ -383,7 +399,8 @@ export class Timeline {
         context.fillStyle = colors.panel;
         context.fillRect(left, y, width - left, row.height);
       }
-      if (row.tile) drawTile(row.tile, { context, frame, from: left, to: width, y, height: row.height, style, hits: this.hits, tops: this.tops });
+      if (row.tile) drawTile(row.tile,
+        { context, frame, from: left, to: width, y, height: row.height, style, hits: this.hits, tops: this.tops });
       const drawn = new Set();
       for (let i = first; i <= last && !row.tile; i++) {
         const tile = this.store.best(row.id, level, i);
@@ -398,9 +415,11 @@ export class Timeline {
         // a coarser tile is used only if finer ones are missing
         const from = tile.level === level ? tile.index * wide : i * tileNs;
         let to = tile.level === level ? from + wide : from + tileNs;
-        for (let k = i + 1; tile.level !== level && k <= last && this.store.best(row.id, level, k) === tile; k++) to = (k + 1) * tileNs;
+        for (let k = i + 1; tile.level !== level && k <= last && this.store.best(row.id, level, k) === tile; k++)
+          to = (k + 1) * tileNs;
         const [x0, x1] = [Math.max(left, Math.round(this.x(from))), Math.min(width, Math.round(this.x(to)))];
-        drawTile(tile, { context, frame, from: x0, to: x1, y, height: row.height, style, hits: this.hits, tops: this.tops });
+        drawTile(tile,
+          { context, frame, from: x0, to: x1, y, height: row.height, style, hits: this.hits, tops: this.tops });
       }
       context.fillStyle = colors.line;
       context.globalAlpha = 0.5;
@@ -416,7 +435,8 @@ export class Timeline {
     overlay(this, context);
     this.#labelRows(rows);
     drawRuler(this.rulerCanvas, width, left, this.span, this.ctx.run.steps);
-    for (const [label, ns] of /** @type {[HTMLElement, number][]} */ ([[this.from, this.span.start], [this.to, this.span.end]])) {
+    const ends = /** @type {[HTMLElement, number][]} */ ([[this.from, this.span.start], [this.to, this.span.end]]);
+    for (const [label, ns] of ends) {
       const input = label.querySelector("input");
       if (input && input !== document.activeElement) input.value = moment(Math.round(ns), this.perPixel);
     }
@@ -438,26 +458,38 @@ export class Timeline {
 
   /** @param {Row[]} rows */
   #labelRows(rows) {
-    const now = rows.map((r) => `${r.id} ${r.pin && this.stuck ? this.scrolled : ""} ${r.y} ${r.height} ${this.open.has(r.rank)} ${r.pin || this.pins.has(r.id)} ${r.id === this.trackChosen} ${r.label}`).join();
+    const now =
+      rows.map((r) => `${r.id} ${r.pin && this.stuck ? this.scrolled : ""} ${r.y} ${r.height} ` +
+        `${this.open.has(r.rank)} ${r.pin || this.pins.has(r.id)} ${r.id === this.trackChosen} ${r.label}`).join();
     if (now === this.labelled) return;
     this.labelled = now;
     const made = rows.map((row) => {
       const open = this.open.has(row.rank);
-      const label = h("div", { class: `label${row.head ? " rank" : ""}${row.head && row.rank === this.arrangement.first[0] ? " culprit" : ""}${row.id === this.trackChosen ? " chosen" : ""}`, title: row.label });
+      const culprit = row.head && row.rank === this.arrangement.first[0];
+      const marks = ["label", row.head && "rank", culprit && "culprit", row.id === this.trackChosen && "chosen"];
+      const label = h("div", { class: marks.filter(Boolean).join(" "), title: row.label });
       label.style.top = `${this.top(row) + this.scrolled}px`;
       label.style.height = `${row.height}px`;
-      if (row.head) label.append(h("button", { type: "button", "data-act": "fold", "data-rank": row.rank, "aria-expanded": String(open), "aria-label": `tracks of rank ${row.rank}` }, open ? "▾" : "▸"));
+      if (row.head)
+        label.append(h("button", { type: "button", "data-act": "fold", "data-rank": row.rank,
+          "aria-expanded": String(open), "aria-label": `tracks of rank ${row.rank}` }, open ? "▾" : "▸"));
       label.append(h("span", {}, row.label));
       const pin = row.pin || row.id;
       const pinned = this.pins.has(pin);
-      if (!row.head && !row.tile && row.key !== "summary") label.append(h("button", { type: "button", "data-act": "hide", "data-id": row.id, "aria-label": `hide ${row.label}`, title: "hide" }, "×"));
-      label.append(h("button", { type: "button", "data-act": "pin", "data-id": pin, "aria-pressed": String(pinned), "aria-label": `pin ${row.label}`, title: pinned ? "unpin" : "pin to the top; with Shift what is like it on all ranks shown" }, pinned ? "★" : "☆"));
+      if (!row.head && !row.tile && row.key !== "summary") label.append(h("button",
+        { type: "button", "data-act": "hide", "data-id": row.id, "aria-label": `hide ${row.label}`, title: "hide" },
+        "×"));
+      label.append(h("button", { type: "button", "data-act": "pin", "data-id": pin, "aria-pressed": String(pinned),
+        "aria-label": `pin ${row.label}`, title: pinned ? "unpin"
+        : "pin to the top; with Shift what is like it on all ranks shown" }, pinned ? "★" : "☆"));
       return label;
     });
     const held = /** @type {HTMLElement|null} */ (document.activeElement);
     const [act, of] = [held?.dataset?.act, held?.dataset?.rank ?? held?.dataset?.id];
     this.labels.replaceChildren(...made);
-    if (act && of !== undefined) /** @type {HTMLElement|null} */ (this.labels.querySelector(`[data-act="${act}"][data-${act === "fold" ? "rank" : "id"}="${CSS.escape(of)}"]`))?.focus();
+    if (act && of !== undefined)
+      /** @type {HTMLElement|null} */ (this.labels.querySelector(
+        `[data-act="${act}"][data-${act === "fold" ? "rank" : "id"}="${CSS.escape(of)}"]`))?.focus();
   }
 
   /** @param {Span|null} range
@@ -507,7 +539,8 @@ export class Timeline {
     }
     const row = this.rows.find((r) => r.id === `${facts.rank}/${facts.track}`);
     const { scrollTop, clientHeight } = this.tracksBox;
-    if (row && !(row.pin && this.stuck) && (row.y < scrollTop + this.stuck || row.y + row.height > scrollTop + clientHeight)) this.tracksBox.scrollTop = row.y - clientHeight / 3;
+    if (row && !(row.pin && this.stuck) && (row.y < scrollTop + this.stuck ||
+      row.y + row.height > scrollTop + clientHeight)) this.tracksBox.scrollTop = row.y - clientHeight / 3;
   }
 
   /** Choose nothing. */
@@ -527,18 +560,21 @@ export class Timeline {
   }
 
   /**
-   * Go along the arrow: from work to its call, from a call to its work, in a collective to who was last, from there to the next;
-   * from a wait for a CUDA event to its record, from a record to the first wait. */
+   * Go along the arrow: from work to its call, from a call to its work, in a collective to who was last, from there to
+   * the next; from a wait for a CUDA event to its record, from a record to the first wait. */
   follow() {
     const { facts } = this;
     if (!facts || !this.chosen) return;
     const { rank } = facts;
     const members = facts.instance?.members ?? [];
     const at = members.findIndex((/** @type {any} */ m) => m.rank === rank);
-    const other = rank === facts.instance?.last_rank ? members[(at + 1) % members.length] : members.find((/** @type {any} */ m) => m.rank === facts.instance.last_rank);
-    if (other && other.rank !== rank) void this.choose({ rank: other.rank, table: "collectives", row: other.row }, true);
+    const other = rank === facts.instance?.last_rank ? members[(at + 1) % members.length]
+      : members.find((/** @type {any} */ m) => m.rank === facts.instance.last_rank);
+    if (other && other.rank !== rank)
+      void this.choose({ rank: other.rank, table: "collectives", row: other.row }, true);
     else if (facts.call) void this.choose({ rank, table: "api", row: facts.call.row }, true);
-    else if (facts.launched?.length) void this.choose({ rank, table: facts.launched[0].table, row: facts.launched[0].row }, true);
+    else if (facts.launched?.length) void this.choose({ rank, table: facts.launched[0].table,
+      row: facts.launched[0].row }, true);
     else if (facts.awaits) void this.choose(facts.awaits.record, true);
     else if (facts.waited_by?.length) void this.choose(facts.waited_by[0], true);
     else this.ctx.tell("no arrow leads from this event");
@@ -569,13 +605,16 @@ export class Timeline {
     for (const far of [1, 50, 1e9]) {
       const [start, end] = forward ? [from, from + reach * far] : [from - reach * far, from + 1];
       const bounds = { start: Math.round(Math.max(start, -1)), end: Math.round(Math.min(end, this.whole + 1)) };
-      const events = await this.ctx.api.post("events", { ranks: [rank], tables, track: key, ...bounds }).catch(this.ctx.failed);
+      const events = await this.ctx.api.post("events", { ranks: [rank], tables, track: key, ...bounds })
+        .catch(this.ctx.failed);
       if (!events) return;
       const places = events.start.map((/** @type {number} */ s, /** @type {number} */ i) => ({ s, i }));
       // several may start together: they keep the order of the answer
       const own = this.chosen?.rank === rank ? this.chosen : null;
-      const at = places.findIndex((/** @type {{i: number}} */ p) => own && events.row[p.i] === own.row && events.table[p.i] === own.table);
-      const good = places.filter((/** @type {{s: number, i: number}} */ p) => (at >= 0 ? (forward ? p.i > at : p.i < at) : forward ? p.s >= from : p.s <= from));
+      const at = places.findIndex((/** @type {{i: number}} */ p) => own && events.row[p.i] === own.row &&
+        events.table[p.i] === own.table);
+      const good = places.filter((/** @type {{s: number, i: number}} */ p) => (at >= 0 ? (forward ? p.i > at : p.i < at)
+        : forward ? p.s >= from : p.s <= from));
       const pick = forward ? good[0] : good[good.length - 1];
       if (pick) return this.choose({ rank, table: events.table[pick.i], row: events.row[pick.i] }, true);
     }
@@ -589,7 +628,8 @@ export class Timeline {
     if (!row) return;
     this.trackChosen = row.id;
     const top = this.top(row);
-    if (!(row.pin && this.stuck) && (top < this.stuck || top > this.height - 40)) this.tracksBox.scrollTop = row.y - this.stuck - 60;
+    if (!(row.pin && this.stuck) && (top < this.stuck || top > this.height - 40))
+      this.tracksBox.scrollTop = row.y - this.stuck - 60;
     this.draw();
   }
 
@@ -624,7 +664,8 @@ export class Timeline {
    * @param {number} to */
   between(from, to) {
     const [top, bottom] = [Math.min(from, to), Math.max(from, to)];
-    const inside = (/** @type {Row} */ r) => this.top(r) + r.height > (r.pin ? top : Math.max(top, this.stuck)) && this.top(r) <= bottom;
+    const inside = (/** @type {Row} */ r) => this.top(r) + r.height > (r.pin ? top : Math.max(top, this.stuck)) &&
+      this.top(r) <= bottom;
     return [...new Set(this.rows.filter((r) => !r.tile && inside(r)).map((r) => r.id))];
   }
 
@@ -633,7 +674,8 @@ export class Timeline {
     let best;
     for (const b of this.hits) {
       if (y < this.stuck && b.y + b.h > this.stuck) continue; // it is behind the pinned ones
-      if (x >= b.x - 1 && x <= b.x + b.w + 1 && y >= b.y && y <= b.y + b.h && (!best || Math.abs(b.x + b.w / 2 - x) < Math.abs(best.x + best.w / 2 - x))) best = b;
+      if (x >= b.x - 1 && x <= b.x + b.w + 1 && y >= b.y && y <= b.y + b.h &&
+        (!best || Math.abs(b.x + b.w / 2 - x) < Math.abs(best.x + best.w / 2 - x))) best = b;
     }
     return best;
   }

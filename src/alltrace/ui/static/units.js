@@ -40,7 +40,8 @@ export function cell(value, unit, name) {
   }
   if (Array.isArray(value)) return rankText(value);
   if (typeof value === "object") {
-    return Object.entries(value).map(([k, v]) => `${k}=${typeof v === "number" ? Number(v.toPrecision(5)) : v}`).join(", ");
+    return Object.entries(value).map(([k, v]) => `${k}=${typeof v === "number" ? Number(v.toPrecision(5)) : v}`)
+      .join(", ");
   }
   return String(value);
 }

@@ -1,5 +1,6 @@
 // @ts-check
-/** The state of the view is in the URL after #, so that the URL shows it again: `#timeline?start=0&end=5000&ranks=0-7`. */
+/** The state of the view is in the URL after #, so that the URL shows it again:
+ * `#timeline?start=0&end=5000&ranks=0-7`. */
 
 /** @typedef {Record<string, string>} Values */
 

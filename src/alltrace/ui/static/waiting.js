@@ -15,7 +15,8 @@ const NAMES = { clocks: "clocks", levels: "levels of detail", "job-time": "where
 
 export class Waiting {
   /** @param {import("./api.js").Api} api @param {HTMLElement} place where the bar is
-   * @param {{exchanged: (number: number) => void, failed: (error: any) => void}} calls `exchanged`: what is shown was exchanged */
+   * @param {{exchanged: (number: number) => void, failed: (error: any) => void}} calls `exchanged`: what is shown was
+   *   exchanged */
   constructor(api, place, calls) {
     this.api = api;
     this.calls = calls;
@@ -33,7 +34,8 @@ export class Waiting {
   follow(state) {
     this.#take(state);
     if (this.#over) return;
-    setTimeout(() => this.api.get("state").then((s) => this.follow(s), this.calls.failed), performance.now() - this.begun < 3000 ? OFTEN_MS : SELDOM_MS);
+    setTimeout(() => this.api.get("state").then((s) => this.follow(s), this.calls.failed),
+      performance.now() - this.begun < 3000 ? OFTEN_MS : SELDOM_MS);
   }
 
   /** Fulfilled once a stage has ended, done or failed; at once if the server does not start it.
@@ -76,7 +78,8 @@ export class Waiting {
     this.element.hidden = !state || this.#over || performance.now() - this.begun < PATIENCE_MS;
     if (!state || this.element.hidden) return void (this.said.textContent = "");
     const now = state.stages.find((s) => s.state === "doing");
-    const rows = state.stages.map((s) => h("li", { class: s.state, "aria-current": s === now ? "step" : null }, s.state === "done" ? `${NAMES[s.name] ?? s.name} ✓` : NAMES[s.name] ?? s.name));
+    const rows = state.stages.map((s) => h("li", { class: s.state, "aria-current": s === now ? "step" : null },
+      s.state === "done" ? `${NAMES[s.name] ?? s.name} ✓` : NAMES[s.name] ?? s.name));
     const unaligned = state.shown !== null && !state.aligned && !state.partial;
     this.element.replaceChildren(
       h("ol", {}, ...rows),
