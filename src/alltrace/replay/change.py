@@ -99,10 +99,10 @@ def replayed(replay: Replay, weights: Int64) -> tuple[int, dict[int, int]]:
     """How long the run takes under `weights`, and the time of each step: from the last one's end to its own, ns."""
     when, _ = times(replay.graph, weights)
     ends = step_ends_ns(replay, when)
-    found = {}
+    step_ns = {}
     # the first step begins when it was recorded to, so that what comes before its first work counts under any weights
     before = replay.steps_begin_ns
     for step in sorted(ends):
-        found[step] = max(ends[step] - before, 0)
+        step_ns[step] = max(ends[step] - before, 0)
         before = max(before, ends[step])
-    return int(when.max()) if len(when) else 0, found
+    return int(when.max()) if len(when) else 0, step_ns

@@ -54,21 +54,21 @@ def make_graph(nodes: int, source: Any, target: Any, recorded: Int64 | None = No
         ValueError: Arcs close a circle, and no recorded times decide which of them to leave out.
     """
     source, target = np.ascontiguousarray(source, np.int32), np.ascontiguousarray(target, np.int32)
-    kept = np.argsort(target, kind="stable").astype(np.int32)
+    arcs = np.argsort(target, kind="stable").astype(np.int32)
     dropped = np.empty(0, np.int32)
-    first, order = _ordered(nodes, source[kept], target[kept])
+    first, order = _ordered(nodes, source[arcs], target[arcs])
     if len(order) < nodes:
         if recorded is None:
             raise ValueError("the arcs close a circle")
         # only among the nodes that no order reached; what has equal times keeps the order of its numbers
         reached = np.zeros(nodes, np.bool_)
         reached[order] = True
-        s, t = source[kept], target[kept]
+        s, t = source[arcs], target[arcs]
         forward = (recorded[s] < recorded[t]) | ((recorded[s] == recorded[t]) & (s < t))
         against = ~reached[s] & ~reached[t] & ~forward
-        dropped, kept = kept[against], kept[~against]
-        first, order = _ordered(nodes, source[kept], target[kept])
-    return Graph(nodes, source[kept], target[kept], first, order, kept, dropped)
+        dropped, arcs = arcs[against], arcs[~against]
+        first, order = _ordered(nodes, source[arcs], target[arcs])
+    return Graph(nodes, source[arcs], target[arcs], first, order, arcs, dropped)
 
 
 def _ordered(nodes: int, source: Int32, target: Int32) -> tuple[Int32, Int32]:
@@ -82,9 +82,9 @@ def _ordered(nodes: int, source: Int32, target: Int32) -> tuple[Int32, Int32]:
 
 def _reached(ends: Int32, nodes: int) -> Int32:
     """How many of some ends of arcs are of nodes before each node, and of all."""
-    found = np.zeros(nodes + 1, np.int32)
-    np.cumsum(np.bincount(ends, minlength=nodes), out=found[1:])
-    return found
+    counts = np.zeros(nodes + 1, np.int32)
+    np.cumsum(np.bincount(ends, minlength=nodes), out=counts[1:])
+    return counts
 
 
 def times(graph: Graph, weights: Int64, begin: Int64 | None = None) -> tuple[Int64, Int64]:
@@ -118,11 +118,11 @@ def longest_path(graph: Graph, when: Int64, via: Int64, end: int | None = None) 
     if not graph.nodes:
         return np.empty(0, np.int64)
     node = int(when.argmax()) if end is None else end
-    found = []
+    arcs = []
     while (arc := int(via[node])) >= 0:
-        found.append(arc)
+        arcs.append(arc)
         node = int(graph.source[arc])
-    return np.array(found[::-1], np.int64)
+    return np.array(arcs[::-1], np.int64)
 
 
 def slack_ns(graph: Graph, weights: Int64, when: Int64) -> Int64:

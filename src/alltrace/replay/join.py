@@ -173,10 +173,10 @@ def join(
     begin = min((int(p.when[0]) for p in parts), default=0)
     instance, arrival, wait, end, off_ns = _members(parts, base, members)
     when = np.concatenate(([begin], *(p.when for p in parts))).astype(np.int64)
-    found, place = np.unique(instance, return_inverse=True)
-    last = np.full(len(found), np.iinfo(np.int64).min)
+    instances, place = np.unique(instance, return_inverse=True)
+    last = np.full(len(instances), np.iinfo(np.int64).min)
     np.maximum.at(last, place, when[arrival])
-    joint = len(when) + np.arange(len(found))
+    joint = len(when) + np.arange(len(instances))
     when = np.concatenate((when, last))
     of_others = _waits_of_others(parts, base, sharing)
     arcs = _Arcs(sum(len(p.source) + 1 for p in parts) + 3 * len(arrival) + len(of_others[0]))
@@ -213,9 +213,9 @@ def join(
     later = waiting[wait[waiting] != arrival[waiting]]
     arcs.add(wait[later], end[later])
     graph = make_graph(len(when), arcs.source, arcs.target, when)
-    rank = np.repeat(np.array([-1, *(p.rank for p in parts), -1], np.int32), [1, *sizes, len(found)])
-    kind = np.concatenate(([HOST], *(p.kind for p in parts), np.full(len(found), TRANSFER))).astype(np.int8)
-    step = np.concatenate(([-1], *_steps(parts, steps), np.full(len(found), -1))).astype(np.int64)
+    rank = np.repeat(np.array([-1, *(p.rank for p in parts), -1], np.int32), [1, *sizes, len(instances)])
+    kind = np.concatenate(([HOST], *(p.kind for p in parts), np.full(len(instances), TRANSFER))).astype(np.int8)
+    step = np.concatenate(([-1], *_steps(parts, steps), np.full(len(instances), -1))).astype(np.int64)
     fixed, idle, host, work, number = (
         arcs.sorted(name, graph.arcs) for name in ("fixed", "idle", "host", "work", "instance")
     )
@@ -254,11 +254,11 @@ class _Arcs:
     ) -> None:
         """Add the arcs from each of `source`."""
         rows = slice(self._count, self._count + len(source))
-        given = {
+        columns = {
             "source": source, "target": target, "fixed": fixed, "idle": idle, "host": host, "work": work,
             "instance": instance,
         }  # fmt: skip
-        for name, values in given.items():
+        for name, values in columns.items():
             self._columns[name][rows] = values
         self._count = rows.stop
 
@@ -314,7 +314,7 @@ def _waits_of_others(
     """
     numbers = {part.rank: n for n, part in enumerate(parts)}
     group_of = {n: group for group in sharing for rank in group if (n := numbers.get(rank)) is not None}
-    found: list[tuple[Int64, Int64, Int64]] = [(np.empty(0, np.int64),) * 3]
+    arcs: list[tuple[Int64, Int64, Int64]] = [(np.empty(0, np.int64),) * 3]
     for n, part in enumerate(parts):
         nodes = part.elsewhere
         if not len(nodes):
@@ -332,10 +332,10 @@ def _waits_of_others(
             of_node = np.repeat(np.arange(len(nodes)), last - first)
             arc = waits[np.arange(len(of_node)) - np.repeat(np.cumsum(last - first) - last, last - first)]
             known[of_node] = True
-            found.append((its.source[arc] + base[other], nodes[of_node] + base[n], its.fixed_ns[arc]))
+            arcs.append((its.source[arc] + base[other], nodes[of_node] + base[n], its.fixed_ns[arc]))
         rest = nodes[~known]
-        found.append((np.full(len(rest), base[n]), rest + base[n], part.when[rest] - part.when[0]))
-    source, target, fixed = (np.concatenate([f[k] for f in found]).astype(np.int64) for k in range(3))
+        arcs.append((np.full(len(rest), base[n]), rest + base[n], part.when[rest] - part.when[0]))
+    source, target, fixed = (np.concatenate([f[k] for f in arcs]).astype(np.int64) for k in range(3))
     return source, target, fixed
 
 
@@ -350,24 +350,24 @@ def _begins_after(part: RankGraph, parts: Sequence[RankGraph], base: Int64, step
     ends = steps.column("device_end").fill_null(_NEVER).to_numpy()[numbers == numbers.min()]
     if part.when[0] <= ends.max():
         return 0
-    found, reached = 0, _NEVER
+    node, reached = 0, _NEVER
     for other, low in zip(parts, base.tolist(), strict=True):
         work = np.flatnonzero((other.track >= 0) & (other.when < part.when[0]))
         if len(work) and other.when[work].max() > reached:
             at = int(work[other.when[work].argmax()])
-            found, reached = low + at, int(other.when[at])
-    return found
+            node, reached = low + at, int(other.when[at])
+    return node
 
 
 def _steps(parts: Sequence[RankGraph], steps: Any) -> list[Int64]:
     """For each rank the step in which its host reached each node's work; by device steps, in which it ended."""
-    found = [np.full(len(part.when), -1, np.int64) for part in parts]
+    of_nodes = [np.full(len(part.when), -1, np.int64) for part in parts]
     if steps is None or not steps.num_rows:
-        return found
+        return of_nodes
     by_rank = rows_by(steps.column("rank").to_numpy())
     starts, ends, numbers = (steps.column(c).to_numpy().astype(np.int64) for c in ("start", "end", "step"))
     of_device = (steps.column("device_start").fill_null(_NEVER).to_numpy() == starts) & (ends > starts)
-    for part, step in zip(parts, found, strict=True):
+    for part, step in zip(parts, of_nodes, strict=True):
         own = by_rank.get(part.rank)
         if own is None:
             continue
@@ -376,4 +376,4 @@ def _steps(parts: Sequence[RankGraph], steps: Any) -> list[Int64]:
         at = np.searchsorted(starts[own], came, "right") - 1
         inside = (at >= 0) & (came < ends[own[np.maximum(at, 0)]])
         step[inside] = numbers[own[at[inside]]]
-    return found
+    return of_nodes

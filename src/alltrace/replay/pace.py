@@ -92,9 +92,9 @@ def pace_of(replay: Replay) -> Pace:
     cells: list[NDArray[np.int32]] = []
     for part, base, place in zip(replay.parts, replay.base.tolist(), places, strict=True):
         step = np.searchsorted(steps, replay.step[base + part.cell_node])
-        found, at = np.unique(step * max(len(names), 1) + place[part.cell_name], return_inverse=True)
-        keys[part.rank] = found.astype(np.int64)
-        rows[part.rank] = np.stack([np.bincount(at, values, len(found)) for values in (part.cell_ns, part.cell_count)])
+        own, at = np.unique(step * max(len(names), 1) + place[part.cell_name], return_inverse=True)
+        keys[part.rank] = own.astype(np.int64)
+        rows[part.rank] = np.stack([np.bincount(at, values, len(own)) for values in (part.cell_ns, part.cell_count)])
         cells.append(at.astype(np.int32))
     size = [len(keys[rank]) for rank in ranks.tolist()]
     first = np.concatenate(([0], np.cumsum(size))).astype(np.int64)
@@ -109,7 +109,7 @@ def pace_of(replay: Replay) -> Pace:
 
 def alike_ranks(count: Floats) -> Int64:
     """Classes of ranks with the same kernels, of nearly the same number; `count` is (ranks, names)."""
-    found, heads = np.empty(len(count), np.int64), np.empty(len(count), np.int64)
+    classes, heads = np.empty(len(count), np.int64), np.empty(len(count), np.int64)
     total, number = count.sum(axis=1), 0
     for row in range(len(count)):
         others = heads[:number]
@@ -117,24 +117,24 @@ def alike_ranks(count: Floats) -> Int64:
         near = np.flatnonzero(np.abs(total[row] - total[others]) <= most)  # ranks that the sums do not distinguish
         near = near[np.abs(count[row] - count[others[near]]).sum(axis=1) <= most[near]]
         if len(near):
-            found[row] = near[0]
+            classes[row] = near[0]
         else:
-            found[row], heads[number] = number, row
+            classes[row], heads[number] = number, row
             number += 1
-    return found
+    return classes
 
 
 def work_factors(replay: Replay, pace: Pace, factors: Floats) -> Floats:
     """For each node the factor of its device work, from a factor for each row of `pace`; 1 without device work."""
-    found = np.ones(len(replay.rank))
+    of_nodes = np.ones(len(replay.rank))
     for part, base, rows in zip(replay.parts, replay.base.tolist(), pace.cells, strict=True):
         own = factors[rows]
         if (own == 1).all():
             continue
         old, new = (np.bincount(part.cell_node, ns, len(part.when)) for ns in (part.cell_ns, part.cell_ns * own))
         some = np.flatnonzero(old > 0)
-        found[base + some] = new[some] / old[some]
-    return found
+        of_nodes[base + some] = new[some] / old[some]
+    return of_nodes
 
 
 def _over(typical: Floats, own: Floats) -> Floats:
@@ -160,13 +160,13 @@ def _median_of_others(group: Int64, key: Int64, values: Floats) -> Floats:
     """
     order, place, begin, size = _groups(group, key, values)
     ordered = values[order]
-    found = np.full(len(values), np.nan)
+    medians = np.full(len(values), np.nan)
     several = np.flatnonzero(size > 1)
     low, high = (size[several] - 2) // 2, (size[several] - 1) // 2
     low, high = (begin[several] + p + (p >= place[several]) for p in (low, high))
     middle = (ordered[low] + ordered[high]) / 2
-    found[order[several]] = np.where(size[several] == 2, np.minimum(middle, ordered[several]), middle)
-    return found
+    medians[order[several]] = np.where(size[several] == 2, np.minimum(middle, ordered[several]), middle)
+    return medians
 
 
 def _median_of(group: Int64, key: Int64, values: Floats, of: Flags) -> Floats:

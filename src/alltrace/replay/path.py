@@ -68,8 +68,8 @@ def critical_path(replay: Replay) -> Pieces:
     length[:, 1] = np.maximum(length[:, 1], 0)
     duration, kind = length.ravel(), kind.ravel()
     rank, arc = np.repeat(rank, 4), np.repeat(path, 4)
-    kept = duration != 0
-    duration, kind, rank, arc = duration[kept], kind[kept], rank[kept], arc[kept]
+    lasting = duration != 0
+    duration, kind, rank, arc = duration[lasting], kind[lasting], rank[lasting], arc[lasting]
     begin = int(when[source[0]]) if len(path) else 0
     start = begin + np.concatenate(([0], np.cumsum(duration)))[:-1] if len(duration) else duration
     return Pieces(start, duration, rank, kind, arc)
@@ -82,21 +82,21 @@ def rank_slack_ns(replay: Replay) -> dict[int, int]:
     waits = np.zeros(replay.graph.nodes, np.bool_)
     waits[replay.graph.target[replay.instance >= 0]] = True
     own = np.flatnonzero((replay.rank >= 0) & ~waits)
-    found: dict[int, int] = {}
+    tightest: dict[int, int] = {}
     for part, base in zip(replay.parts, replay.base.tolist(), strict=True):
         mine = own[slice(*np.searchsorted(own, (base, base + len(part.when))))]
         mine = mine[np.isin(replay.kind[mine], (COMPUTE, COPY, TRANSFER, OTHER))]
         if len(mine):
-            found[part.rank] = int(slack[mine].min())
-    return found
+            tightest[part.rank] = int(slack[mine].min())
+    return tightest
 
 
 def excess_ns(replay: Replay, peers: Peers) -> Floats:
     """What each arc of the graph takes beyond what its peers take: float array of m, ns; below 0 if it was faster."""
     by_work = work_factors(replay, peers.pace, peers.pace.of_peers)[replay.graph.target]
     own = replay.work_ns * (1 - by_work) + replay.host_ns - peers.host_ns
-    found: Floats = np.where(replay.instance >= 0, replay.work_ns - peers.transfer_ns, own)
-    return found
+    excess: Floats = np.where(replay.instance >= 0, replay.work_ns - peers.transfer_ns, own)
+    return excess
 
 
 def blame_ns(replay: Replay, peers: Peers) -> tuple[dict[int, float], float]:
@@ -106,8 +106,8 @@ def blame_ns(replay: Replay, peers: Peers) -> tuple[dict[int, float], float]:
     """
     path = longest_path(replay.graph, *replay.recorded)
     excess, transfer = excess_ns(replay, peers)[path], replay.instance[path] >= 0
-    found = {p.rank: 0.0 for p in replay.parts}
+    by_rank = {p.rank: 0.0 for p in replay.parts}
     for rank, rows in rows_by(np.where(transfer, -1, replay.rank[replay.graph.target[path]])).items():
         if rank >= 0:
-            found[rank] = float(excess[rows].sum())
-    return found, float(excess[transfer].sum())
+            by_rank[rank] = float(excess[rows].sum())
+    return by_rank, float(excess[transfer].sum())

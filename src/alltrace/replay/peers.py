@@ -115,7 +115,7 @@ def _host(replay: Replay, ranks: Int64, alike: Int64) -> Int64:
     to launch takes the peers' median. Where steps have other numbers of places, the host's whole time of the step
     decides.
     """
-    found = replay.host_ns.astype(np.float64)
+    of_peers = replay.host_ns.astype(np.float64)
     steps = np.unique(replay.step)
     spent = host_time_ns(replay, ranks, steps)
     spent[spent == 0] = np.nan
@@ -124,13 +124,13 @@ def _host(replay: Replay, ranks: Int64, alike: Int64) -> Int64:
     own = np.flatnonzero((replay.rank[graph.target] >= 0) & (replay.host_ns > 0))
     row = np.searchsorted(ranks, replay.rank[graph.target[own]])
     step = np.searchsorted(steps, replay.step[graph.target[own]])
-    found[own] *= factors[row, step]
+    of_peers[own] *= factors[row, step]
     if len(own):
-        _by_place(replay, own, row, step, alike, found)
-    return np.rint(found).astype(np.int64)
+        _by_place(replay, own, row, step, alike, of_peers)
+    return np.rint(of_peers).astype(np.int64)
 
 
-def _by_place(replay: Replay, own: Int64, row: Int64, step: Int64, alike: Int64, found: Floats) -> None:
+def _by_place(replay: Replay, own: Int64, row: Int64, step: Int64, alike: Int64, of_peers: Floats) -> None:
     """Set the times of the arcs `own` that have corresponding ones.
 
     What corresponds is the time from one launch to the next: a host that pauses once is late at all launches after
@@ -176,7 +176,7 @@ def _by_place(replay: Replay, own: Int64, row: Int64, step: Int64, alike: Int64,
     at = segment[some]
     before, length = host[first][at], (host[last] - host[first])[at]
     share = np.divide(host[some] - before, length, out=np.zeros(len(at)), where=length > 0)
-    found[own[some]] = np.maximum(moved[at] + share * (moved[count + at] - moved[at]), 0)
+    of_peers[own[some]] = np.maximum(moved[at] + share * (moved[count + at] - moved[at]), 0)
 
 
 def _typical(like: Int64, values: Floats) -> Floats:
@@ -188,9 +188,9 @@ def _typical(like: Int64, values: Floats) -> Floats:
     size = np.diff(np.append(begin, len(order)))
     low, high = ordered[begin + (size - 1) // 2], ordered[begin + size // 2]
     middle = np.where(size < 2, np.nan, np.where(size == 2, low, (low + high) / 2))
-    found = np.empty(len(values))
-    found[order] = middle[np.cumsum(new) - 1]
-    return found
+    medians = np.empty(len(values))
+    medians[order] = middle[np.cumsum(new) - 1]
+    return medians
 
 
 def _needless(replay: Replay, ranks: Int64, alike: Int64) -> Flags:
@@ -251,16 +251,16 @@ def _launched_before(replay: Replay, nodes: Int64) -> tuple[Int64, Int64]:
 
 def _transfers(replay: Replay, members: Any) -> Int64:
     """The median transfer time of all instances of one operation, size and number of members."""
-    found = np.zeros(len(replay.instance), np.int64)
+    medians = np.zeros(len(replay.instance), np.int64)
     arcs = np.flatnonzero(replay.instance >= 0)
     if not len(arcs):
-        return found
+        return medians
     like = likes(members)[replay.instance[arcs]]
     order = np.argsort(like, kind="stable")
     cuts = np.flatnonzero(np.diff(like[order])) + 1
     for own in np.split(arcs[order], cuts):
-        found[own] = int(np.median(replay.work_ns[own]))
-    return found
+        medians[own] = int(np.median(replay.work_ns[own]))
+    return medians
 
 
 def likes(members: Any) -> Int64:

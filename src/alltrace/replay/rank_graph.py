@@ -102,11 +102,11 @@ class RankGraph:
 
     def placed(self, clock: ClockMap) -> RankGraph:
         """The graph of a rank in the time of its files as it is on the run's clock."""
-        found = replace(self, when=clock.apply(self.when), launched=clock.apply(self.launched))
+        moved = replace(self, when=clock.apply(self.when), launched=clock.apply(self.launched))
         if clock.drift:
             for name in ("fixed_ns", "idle_ns", "host_ns", "work_ns", "cell_ns"):
-                setattr(found, name, clock.lengths(getattr(self, name)))
-        return found
+                setattr(moved, name, clock.lengths(getattr(self, name)))
+        return moved
 
 
 class _Arcs:
@@ -311,14 +311,14 @@ class _Builder:
         if not ends:
             return
         number, call = np.array(ends, np.int64).T
-        begun, end, found = waits.start[call], waits.end[call], self._awaited[:, call]
-        moments = np.where(found >= 0, self._end[found] if len(self._end) else UNKNOWN, UNKNOWN)
+        begun, end, awaited = waits.start[call], waits.end[call], self._awaited[:, call]
+        moments = np.where(awaited >= 0, self._end[awaited] if len(self._end) else UNKNOWN, UNKNOWN)
         latest = moments.max(axis=0) if len(w.tracks) else np.full(len(call), UNKNOWN)
         waiting = latest >= begun
         after = np.where(waiting, end - latest, 0)
         for track in range(len(w.tracks)):
-            own = found[track] >= 0
-            self._arcs.add(end_of[found[track][own]], number[own], fixed=after[own])
+            own = awaited[track] >= 0
+            self._arcs.add(end_of[awaited[track][own]], number[own], fixed=after[own])
         anchors = [self._anchor_before(s, n) for s, n in zip(begun.tolist(), number.tolist(), strict=True)]
         anchor = np.array(anchors, np.int64)
         # of a call that waited only its way in and out is the host's own
@@ -363,9 +363,9 @@ class _Builder:
         self._binding = self._ended_just_before(np.flatnonzero(late))
         self._told_by = self._told(self._binding)
         # it waited for the work that it was set to wait for, and that ended after its possible launch
-        held = np.flatnonzero(by_launch & (self._told_by >= 0))
-        held = held[self._end[self._told_by[held]] > w.launch[held] + usual]
-        self._binding[held], self._told_by[held], by_launch[held] = self._told_by[held], -1, False
+        waiting = np.flatnonzero(by_launch & (self._told_by >= 0))
+        waiting = waiting[self._end[self._told_by[waiting]] > w.launch[waiting] + usual]
+        self._binding[waiting], self._told_by[waiting], by_launch[waiting] = self._told_by[waiting], -1, False
         # what was launched on a stream that had nothing left waits for its launch, however long that takes to reach the
         # device
         self._alone = ~by_launch & (self._binding < 0)
@@ -407,9 +407,9 @@ class _Builder:
     def _ended_just_before(self, at: Int64) -> Int32:
         """For the pieces `at` the piece of another track that ended last before each, if it can have waited."""
         w = self._work
-        found = np.full(len(w.start), -1, np.int32)
+        binding = np.full(len(w.start), -1, np.int32)
         if not len(at):
-            return found
+            return binding
         other = np.full(len(at), -1, np.int64)
         for low, high in zip(self._bounds[:-1].tolist(), self._bounds[1:].tolist(), strict=True):
             elsewhere = w.track[at] != w.track[low]
@@ -424,13 +424,13 @@ class _Builder:
         fits &= self._first[at] | (self._end[other] > self._end[at - 1])
         fits &= (w.start[at] - self._end[other] <= _LATE_WAKE_NS) | self._of_host  # a thread waits for a CPU, too
         fits &= (w.launch[other] == UNKNOWN) | (w.launch[at] == UNKNOWN) | (w.launch[other] <= w.launch[at])
-        found[at[fits]] = other[fits]
-        return found
+        binding[at[fits]] = other[fits]
+        return binding
 
     def _told(self, binding: Int32) -> Int32:
         """For collectives, and for the first work after an order to wait: the last work launched on another track."""
         w, waits = self._work, self._waits
-        found = np.full(len(w.start), -1, np.int32)
+        order_work = np.full(len(w.start), -1, np.int32)
         members = np.flatnonzero(self._member & self._known)
         target, told_at = [members], [w.launch[members]]
         for track in np.unique(waits.order_track).tolist():
@@ -441,7 +441,7 @@ class _Builder:
             told_at.append(at[n < high])
         n, at = np.concatenate(target), np.concatenate(told_at)
         if not len(n) or not self._known.any():
-            return found
+            return order_work
         by_launch = np.flatnonzero(self._known)
         by_launch = by_launch[np.argsort(w.launch[by_launch], kind="stable")].astype(np.int32)
         # from each launch back to the last one of another track
@@ -453,8 +453,8 @@ class _Builder:
         other = np.where(place >= 0, by_launch[place], -1)
         fits = (other >= 0) & (other != binding[n])
         fits[fits] = self._end[other[fits]] <= w.start[n[fits]]
-        found[n[fits]] = other[fits]
-        return found
+        order_work[n[fits]] = other[fits]
+        return order_work
 
     def _waited_for(self) -> NDArray[np.bool_]:
         """The pieces that other streams or the host wait for; a segment ends with them."""
@@ -605,14 +605,14 @@ class _Builder:
 
     def _members(self, pieces: Int64, arrivals: Int64, ends: Int64, end_of: Int32) -> tuple[Int64, Int64, Int64, Int64]:
         """Row, arrival, wait and end of every matched operation of the rank."""
-        found = [
+        members = [
             (row, int(end_of[self._begun[row]] if row in self._begun else a), int(a), int(e))
             for piece, a, e in zip(pieces.tolist(), arrivals, ends, strict=True)
             for row in self._work.rows[piece]
         ]
         node = {(e[1], e[2]): n for n, e in enumerate(self._events) if e[1] in (2, 4, 5)}
-        found += [(m[3], node[2, n], node.get((4, n), node[2, n]), node[5, n]) for n, m in enumerate(self._meetings)]
-        row, arrival, wait, end = np.array(found, np.int64).reshape(-1, 4).T
+        members += [(m[3], node[2, n], node.get((4, n), node[2, n]), node[5, n]) for n, m in enumerate(self._meetings)]
+        row, arrival, wait, end = np.array(members, np.int64).reshape(-1, 4).T
         return row, arrival, wait, end
 
 

@@ -45,20 +45,20 @@ def root_causes(replay: Replay, peers: Peers, node: Int64, wait_ns: Int64, since
     blamed = np.where(replay.instance >= 0, NOBODY, replay.rank[replay.graph.target])
     at = np.flatnonzero(node >= 0)
     here, explained = node[at].astype(np.int64), np.zeros(len(at))
-    found: list[tuple[Int64, Int64, Floats]] = []
+    shares: list[tuple[Int64, Int64, Floats]] = []
     while len(at):
         arc = via[here]
         on = (arc >= 0) & (replay.when[here] > since[at]) & (explained < _ENOUGH * wait_ns[at])
         at, here, explained, arc = at[on], here[on], explained[on], arc[on]
-        found.append((at, blamed[arc], excess[arc]))
+        shares.append((at, blamed[arc], excess[arc]))
         explained = explained + excess[arc]
         here = source[arc].astype(np.int64)
-    waits, ranks = (np.concatenate([f[n] for f in found] or [np.empty(0, np.int64)]) for n in (0, 1))
-    amounts = np.concatenate([f[2] for f in found] or [np.empty(0)])
+    waits, ranks = (np.concatenate([f[n] for f in shares] or [np.empty(0, np.int64)]) for n in (0, 1))
+    amounts = np.concatenate([f[2] for f in shares] or [np.empty(0)])
     width = int(replay.rank.max(initial=0)) + 2
     keys, place = np.unique(waits * width + ranks - NOBODY, return_inverse=True)
     sums = np.maximum(np.bincount(place, amounts, len(keys)), 0)
     wait, rank = keys // width, keys % width + NOBODY
     whole = np.bincount(wait, sums, len(node))
-    kept = (whole[wait] >= _LEAST_SHARE * wait_ns[wait]) & (sums > 0)
-    return wait[kept], rank[kept], sums[kept] / whole[wait[kept]]
+    enough = (whole[wait] >= _LEAST_SHARE * wait_ns[wait]) & (sums > 0)
+    return wait[enough], rank[enough], sums[enough] / whole[wait[enough]]

@@ -37,10 +37,10 @@ def slowdown_by(
         labels: n labels.
     """
     best = evaluate(ideal)
-    found = {}
+    slowdowns = {}
     for label in np.unique(labels).tolist():
-        found[label] = evaluate(np.where(labels == label, actual, ideal)) / best if best else 1.0
-    return found
+        slowdowns[label] = evaluate(np.where(labels == label, actual, ideal)) / best if best else 1.0
+    return slowdowns
 
 
 def share_recovered(evaluate: Evaluate, actual: NDArray[Any], ideal: NDArray[Any], fixed: Flags) -> float:

@@ -273,8 +273,8 @@ def _looked_up(keys: Int64, values: Int64, wanted: Int64) -> Int64:
         order = np.lexsort((values, keys))
         keys, values = keys[order], values[order]
     at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-    found = (keys[at] == wanted) & (wanted >= 0)
-    result[found] = values[at[found]]
+    known = (keys[at] == wanted) & (wanted >= 0)
+    result[known] = values[at[known]]
     return result
 
 
@@ -299,16 +299,14 @@ def _merged(rank: Rank, columns: dict[str, Any], tracks: list[tuple[int, int]], 
             there[there] = (columns["start"][at[there]] == begin[mine][there]) & talk[at[there]]
             first[mine[there]] = at[there]
             after[mine] = low + np.searchsorted(columns["start"][low:high], finish[mine])
-        found = np.flatnonzero(first >= 0)
-        for row, at in zip(matched[found].tolist(), first[found].tolist(), strict=True):
+        seen = np.flatnonzero(first >= 0)
+        for row, at in zip(matched[seen].tolist(), first[seen].tolist(), strict=True):
             rows.setdefault(at, []).append(row)
-        for at, until in zip(
-            *(v[found][after[found] > first[found] + 1].tolist() for v in (first, after)), strict=True
-        ):
+        for at, until in zip(*(v[seen][after[seen] > first[seen] + 1].tolist() for v in (first, after)), strict=True):
             own = np.arange(at + 1, until)
             keep[own[talk[own]]] = False
-        np.maximum.at(columns["end"], first[found], finish[found])
-        columns["kind"][first[found]] = TRANSFER
+        np.maximum.at(columns["end"], first[seen], finish[seen])
+        columns["kind"][first[seen]] = TRANSFER
     keep[list(rows)] = True
     if keep.all():
         return Work(**columns, tracks=tracks, rows=rows)
