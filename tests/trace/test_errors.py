@@ -3,7 +3,7 @@ import pickle
 
 import pytest
 
-from alltrace.trace.errors import AlltraceError, InputError, StrictError, UsageError, path_text, printable
+from alltrace.trace.errors import AlltraceError, DamageError, InputError, StrictError, UsageError, path_text, printable
 
 
 def test_an_input_error_is_one_sentence_of_four_facts():
@@ -11,6 +11,16 @@ def test_an_input_error_is_one_sentence_of_four_facts():
     assert str(error) == "a/b.sqlite: is empty; expected a report; export it again"
     assert str(InputError("x", found="is empty")) == "x: is empty"
     assert str(InputError("a\nb\x1b[31m\udcff", found="is empty")) == r"a\nb\x1b[31m\udcff: is empty"
+
+
+def test_what_cannot_be_done_has_the_reason_of_the_system():
+    denied = PermissionError(13, "Permission denied", "/runs/a")
+    error = DamageError.cannot_be("read", "a", denied, expected="a run", advice="import it again")
+    assert type(error) is DamageError
+    assert str(error) == "a: it cannot be read (Permission denied); expected a run; import it again"
+    assert str(InputError.cannot_be("written there", "a", ValueError("b\n"), what="the rows")) == (
+        r"a: the rows cannot be written there (b\n)"
+    )
 
 
 @pytest.mark.parametrize(

@@ -48,9 +48,8 @@ class JobFolder:
                 (self.folder / _FINISHING).unlink(missing_ok=True)
             self._path(_BEGAN).write_text(f"{os.uname().nodename} {os.getpid()}\n", encoding="ascii")
         except OSError as error:
-            raise InputError(
-                self.folder, found=f"it cannot be written ({error.strerror})", advice="give another --run or --output"
-            ) from error
+            advice = "give another --run or --output"
+            raise InputError.cannot_be("written", self.folder, error, advice=advice) from error
 
     def meet(self, stop: Callable[[float], bool], patience_s: float = _SEEN_S) -> None:
         """Wait until all ranks that are profiled see each other, before any of them starts its program."""

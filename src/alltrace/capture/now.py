@@ -46,7 +46,7 @@ def _written(control: Path, name: str, fields: dict[str, Any]) -> int:
     try:
         write_control(str(control / name), {"id": number, **fields})
     except OSError as error:
-        raise InputError(control, found=f"it cannot be written ({error.strerror})") from error
+        raise InputError.cannot_be("written", control, error) from error
     return number
 
 

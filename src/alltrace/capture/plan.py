@@ -231,6 +231,4 @@ def arm(request: Request, plan: Plan, variables: Mapping[str, str]) -> None:
             f"{request.selection.chosen(plan.who) or 0}\n", encoding="ascii"
         )
     except OSError as error:
-        raise InputError(
-            folder, found=f"it cannot be created ({error.strerror})", advice="give another --output"
-        ) from error
+        raise InputError.cannot_be("created", folder, error, advice="give another --output") from error

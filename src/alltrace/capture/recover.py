@@ -50,9 +50,7 @@ def recover(folder: Path, nsys: Path, output: Path | None = None) -> list[Recove
         try:
             output.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise InputError(
-                output, found=f"it cannot be created ({error.strerror})", advice="give another --output"
-            ) from error
+            raise InputError.cannot_be("created", output, error, advice="give another --output") from error
     return [
         _recover(path, _target(path, output), importer) for path in sorted(folder.rglob("*.qdstrm")) if path.is_file()
     ]

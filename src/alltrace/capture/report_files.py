@@ -59,11 +59,8 @@ def remove_older(report: Path) -> None:
         try:
             path.unlink(missing_ok=True)
         except OSError as error:
-            raise InputError(
-                path,
-                found=f"the older report cannot be removed ({error.strerror})",
-                advice="give another --output or --job",
-            ) from error
+            advice = "give another --output or --job"
+            raise InputError.cannot_be("removed", path, error, what="the older report", advice=advice) from error
 
 
 def name_windows(report: Path, private: Path) -> None:

@@ -94,7 +94,7 @@ def scrub(
         with source.open("rb") as file:
             head = file.read(len(_HEAD))
     except OSError as error:
-        raise InputError(source, found=f"it cannot be read ({error.strerror})") from error
+        raise InputError.cannot_be("read", source, error) from error
     if head != _HEAD:
         raise InputError(source, found="it is not an SQLite file", expected="an export as by `nsys export -t sqlite`")
     if target.exists():
@@ -106,9 +106,7 @@ def scrub(
         try:
             shutil.copyfile(source, part)
         except OSError as error:
-            raise InputError(
-                target, found=f"it cannot be written ({error.strerror})", advice="give another --output"
-            ) from error
+            raise InputError.cannot_be("written", target, error, advice="give another --output") from error
         with closing(sqlite3.connect(part)) as database:
             database.text_factory = _text
             database.execute("PRAGMA secure_delete = ON")
@@ -119,7 +117,7 @@ def scrub(
             database.execute("VACUUM")  # what was removed must not be in pages that are free
         part.rename(target)
     except sqlite3.DatabaseError as error:
-        raise InputError(source, found=f"it cannot be scrubbed ({error})", advice="export it again") from error
+        raise InputError.cannot_be("scrubbed", source, error, advice="export it again") from error
     finally:
         part.unlink(missing_ok=True)
     return scrubbed

@@ -78,9 +78,11 @@ def streamed_text(answer: Answer, stream: RowStream, form: TableForm = PLAIN) ->
                         f"{line}\n" for line in lines.of([column.to_pylist() for column in batch.columns], whole=False)
                     )
     except OSError as error:
-        raise InputError(
+        raise InputError.cannot_be(
+            "stored there",
             tempfile.gettempdir(),
-            found=f"the rows of the answer cannot be stored there ({error.strerror or error})",
+            error,
+            what="the rows of the answer",
             advice="free some space, set TMPDIR to a folder on a larger disk, or use --format csv",
         ) from error
     yield "".join(f"{line}\n" for line in [*_lists(answer, form), *_below(answer, 0, form, lines.dropped)])

@@ -436,4 +436,4 @@ def _named(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise InputError(path, found=f"it cannot be written ({error.strerror or error})") from error
+        raise InputError.cannot_be("written", path, error) from error

@@ -86,7 +86,7 @@ class Folder:
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
             except OSError as error:
-                raise InputError(path.parent, found=f"it cannot be created ({error.strerror or error})") from error
+                raise InputError.cannot_be("created", path.parent, error) from error
             yield path
             return
         import tempfile
@@ -112,6 +112,6 @@ def _replace(path: Path, text: str) -> None:
         draft.write_text(text, encoding="utf-8", errors="backslashreplace")
         draft.replace(path)
     except OSError as error:
-        raise InputError(path, found=f"it cannot be written ({error.strerror or error})") from error
+        raise InputError.cannot_be("written", path, error) from error
     finally:
         draft.unlink(missing_ok=True)

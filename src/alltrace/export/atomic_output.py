@@ -52,11 +52,8 @@ class Draft:
             raise self._refusal(error) from error
 
     def _refusal(self, error: OSError) -> InputError:
-        return InputError(
-            self.path,
-            found=f"it cannot be written ({error.strerror or error})",
-            advice="nothing was left there; free some space or choose another place",
-        )
+        advice = "nothing was left there; free some space or choose another place"
+        return InputError.cannot_be("written", self.path, error, advice=advice)
 
 
 def check_folder(path: Path) -> None:

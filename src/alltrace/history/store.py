@@ -138,7 +138,7 @@ def _check_place(path: Path, *, write: bool) -> None:
                 path, found="its folder does not exist", expected="a folder to write to", advice="make it first"
             )
     except OSError as error:
-        raise InputError(path, found=f"it cannot be read ({error.strerror})", advice="check the permissions") from None
+        raise InputError.cannot_be("read", path, error, advice="check the permissions") from None
 
 
 def is_database(path: Path) -> bool:

@@ -30,7 +30,7 @@ class Text:
             magic = self._file.read(4)
             self._file.seek(0)
         except OSError as error:
-            raise InputError(path, found=f"it cannot be opened ({error.strerror or error})") from error
+            raise InputError.cannot_be("opened", path, error) from error
         self.codec = "gzip" if magic.startswith(_GZIP) else "zstd" if magic == _ZSTD else None
         self.packed: bool = self.codec is not None
         if self.codec is not None:
@@ -52,7 +52,7 @@ class Text:
             try:
                 part = self._file.read(min(count, _AT_ONCE))
             except OSError as error:
-                raise InputError(self._path, found=f"it cannot be read to its end ({error.strerror})") from error
+                raise InputError.cannot_be("read to its end", self._path, error) from error
             if not part:
                 break
             parts.append(part)

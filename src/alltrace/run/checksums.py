@@ -107,7 +107,7 @@ def checked_content(path: Path) -> memoryview:
     try:
         whole = memoryview(path.read_bytes())
     except OSError as error:
-        raise DamageError(path, found=f"it cannot be read ({error.strerror or error})", advice=REPAIR) from error
+        raise DamageError.cannot_be("read", path, error, advice=REPAIR) from error
     content, written = whole[:-_CHECKSUM_BYTES], whole[-_CHECKSUM_BYTES:]
     if xxhash.xxh3_128_digest(content) != written:
         raise DamageError(path, found=_CHANGED, advice=REPAIR)

@@ -116,11 +116,8 @@ class Place(NamedTuple):
                 remove_drafts(place, all_of_them=alone)
                 return make(place, self.signature)
         except OSError as error:
-            raise InputError(
-                place,
-                found=f"{what} cannot be written ({error.strerror or error})",
-                advice="free some space, or copy the run",
-            ) from error
+            advice = "free some space, or copy the run"
+            raise InputError.cannot_be("written", place, error, what=what, advice=advice) from error
 
     def _home(self) -> Path:
         """Where a new value is written."""

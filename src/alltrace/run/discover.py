@@ -144,7 +144,7 @@ def _reports_at(path: Path) -> list[Path]:
     try:
         return list(_walk(path))
     except OSError as error:
-        raise InputError(path, found=f"the folder cannot be listed ({error.strerror})") from error
+        raise InputError.cannot_be("listed", path, error, what="the folder") from error
 
 
 def _walk(folder: Path) -> list[Path]:

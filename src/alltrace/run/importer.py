@@ -697,4 +697,4 @@ def _write_error(output: Path, error: OSError) -> InputError:
     if error.errno in _FULL:
         return InputError(output, found=_FULL[error.errno], advice=f"free some space and {again}")
     advice = "give another folder with -o" if error.errno in _NOT_ALLOWED else again
-    return InputError(output, found=f"it cannot be written ({printable(error.strerror or str(error))})", advice=advice)
+    return InputError.cannot_be("written", output, error, advice=advice)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from alltrace.run.derived import draft_of
-from alltrace.trace.errors import DamageError, InputError, printable
+from alltrace.trace.errors import DamageError, InputError
 
 REPAIR = "import the reports again; `alltrace verify RUN` lists all damaged files"
 """What to do about a damaged file of a run."""
@@ -50,10 +50,7 @@ def read_unchecked(path: Path, expected: str = "a JSON object") -> dict[str, Any
     except FileNotFoundError:
         raise InputError(path.parent, found=f"no {path.name}", expected=expected) from None
     except (OSError, ValueError, RecursionError) as error:
-        what = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise DamageError(
-            path, found=f"it cannot be read ({printable(what)})", expected=expected, advice=REPAIR
-        ) from error
+        raise DamageError.cannot_be("read", path, error, expected=expected, advice=REPAIR) from error
     if not isinstance(value, dict):
         raise DamageError(path, found="it contains no JSON object", expected=expected, advice=REPAIR)
     return value

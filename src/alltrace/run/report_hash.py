@@ -61,9 +61,7 @@ def content_hash(path: Path) -> tuple[int, str]:
                     digest.update(piece)
                     size += len(piece)
     except OSError as error:
-        raise InputError(
-            path, found=f"it cannot be read ({error.strerror or error})", advice="check its permissions"
-        ) from error
+        raise InputError.cannot_be("read", path, error, advice="check its permissions") from error
     return size, digest.hexdigest()
 
 

@@ -143,9 +143,8 @@ def _read(path: Path) -> Mapping[str, _Row]:
             raise InputError(path, found="it is larger than 64 MB", expected="a line for each report: file,rank")
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(
-            path, found=f"it cannot be read ({error})", expected="text with a line for each report: file,rank"
-        ) from error
+        expected = "text with a line for each report: file,rank"
+        raise InputError.cannot_be("read", path, error, expected=expected) from error
     import csv
 
     rows = csv.DictReader(text.splitlines())

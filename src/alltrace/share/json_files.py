@@ -188,12 +188,8 @@ def write_dump(source: Path, target: IO[bytes], words: Words) -> Counter[str]:
         }
         target.write(json.dumps({**rest, **groups, "entries": written}).encode())
     except (PickleRefusedError, ValueError, RecursionError) as error:
-        raise InputError(
-            source,
-            found=f"it cannot be scrubbed ({error})",
-            expected="a whole flight recorder dump",
-            advice="leave it out",
-        ) from error
+        expected = "a whole flight recorder dump"
+        raise InputError.cannot_be("scrubbed", source, error, expected=expected, advice="leave it out") from error
     return left_out
 
 

@@ -10,7 +10,7 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
-from alltrace.trace.errors import AlltraceError, InputError, UsageError, printable
+from alltrace.trace.errors import AlltraceError, InputError, UsageError
 
 _VARIABLE = "ALLTRACE_CACHE_DIR"
 _ELSEWHERE = f"give another folder with --cache-dir or {_VARIABLE}"
@@ -63,10 +63,8 @@ def existing_folder() -> Path | None:
 
 
 def unwritable(folder: Path, error: OSError) -> InputError:
-    return InputError(
-        folder,
-        found=f"the cache cannot be written ({printable(error.strerror or str(error))})",
-        advice="give another folder with --cache-dir",
+    return InputError.cannot_be(
+        "written", folder, error, what="the cache", advice="give another folder with --cache-dir"
     )
 
 

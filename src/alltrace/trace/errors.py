@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from os import PathLike
+from typing import Self
 
 EXIT_DONE = 0
 EXIT_BREACH = 1
@@ -67,6 +68,21 @@ class InputError(AlltraceError):
         if advice:
             parts.append(advice)
         super().__init__("; ".join(parts))
+
+    @classmethod
+    def cannot_be(
+        cls,
+        done: str,
+        path: str | PathLike[str],
+        error: Exception,
+        *,
+        what: str = "it",
+        expected: str | None = None,
+        advice: str | None = None,
+    ) -> Self:
+        """A file or folder in which `what` cannot be `done`, such as `read`, for the reason that `error` gives."""
+        reason = printable(getattr(error, "strerror", None) or str(error))
+        return cls(path, found=f"{what} cannot be {done} ({reason})", expected=expected, advice=advice)
 
     def __reduce__(self) -> tuple[object, ...]:
         return _rebuild_input_error, (type(self), self.path, self.found, self.expected, self.advice)

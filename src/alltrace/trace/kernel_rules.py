@@ -107,7 +107,7 @@ def read_rules(path: Path) -> KernelRules:
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(path, found=f"it cannot be read ({error})", expected="a text file of kernel rules") from error
+        raise InputError.cannot_be("read", path, error, expected="a text file of kernel rules") from error
     rules = []
     for number, line in enumerate(lines, 1):
         if not line.strip() or line.lstrip().startswith("#"):

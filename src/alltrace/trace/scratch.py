@@ -76,8 +76,5 @@ def writing_scratch(folder: Path, what: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise InputError(
-            folder,
-            found=f"{what} cannot be written there ({error.strerror or error})",
-            advice="free some space, or set TMPDIR to a folder on a larger disk",
-        ) from error
+        advice = "free some space, or set TMPDIR to a folder on a larger disk"
+        raise InputError.cannot_be("written there", folder, error, what=what, advice=advice) from error

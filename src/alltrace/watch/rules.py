@@ -67,7 +67,7 @@ def read_rules(path: Path) -> tuple[list[Rule], float]:
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise InputError(path, found=f"it cannot be read ({error.strerror})", expected=_EXPECTED) from error
+        raise InputError.cannot_be("read", path, error, expected=_EXPECTED) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(path, found=f"it is not valid TOML ({error})", expected=_EXPECTED) from error
     tables, minimum_s = content.pop("rule", []), content.pop("minimum_s", 600)

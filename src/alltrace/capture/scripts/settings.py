@@ -288,7 +288,7 @@ def read_job(path: Path) -> dict[str, Any]:
         with path.open("rb") as file:
             document = tomllib.load(file)
     except OSError as error:
-        raise InputError(path, found=f"it cannot be read ({error.strerror})", expected="a job.toml") from error
+        raise InputError.cannot_be("read", path, error, expected="a job.toml") from error
     except (ValueError, RecursionError) as error:
         advice = "`alltrace capture script --show-config` writes one"
         raise InputError(path, found=f"it is not valid TOML ({error})", advice=advice) from error

@@ -26,6 +26,6 @@ def run(args: argparse.Namespace) -> int:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise InputError(path.parent, found=f"it cannot be made ({error.strerror or error})") from error
+            raise InputError.cannot_be("made", path.parent, error) from error
     emit([skill_text()], path)
     return EXIT_DONE

@@ -73,7 +73,7 @@ def _check_row(path: Path, header: Header, report: Report) -> None:
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
     except OSError as error:
-        raise InputError(path, found=f"it cannot be read ({error.strerror})", expected="a .row file") from error
+        raise InputError.cannot_be("read", path, error, expected="a .row file") from error
     sizes = header.sizes()
     at = 0
     while at < len(lines):

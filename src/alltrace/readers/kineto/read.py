@@ -284,4 +284,4 @@ def open_report(path: Path, known: Sequence[ReportProcess] = ()) -> KinetoReader
     try:
         return KinetoReader(path, known)
     except OSError as error:
-        raise InputError(path, found=f"it cannot be read ({error.strerror})", expected=EXPECTED) from error
+        raise InputError.cannot_be("read", path, error, expected=EXPECTED) from error

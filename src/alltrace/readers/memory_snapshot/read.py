@@ -105,7 +105,7 @@ def _content(path: Path) -> dict[str, Any]:
             )
         content = decode(path.read_bytes())
     except OSError as error:
-        raise InputError(path, found=f"it cannot be read ({error.strerror})", expected=EXPECTED) from error
+        raise InputError.cannot_be("read", path, error, expected=EXPECTED) from error
     except PickleRefusedError as error:
         raise InputError(path, found=f"its pickle was refused: {error}", expected=EXPECTED) from error
     if (

@@ -109,4 +109,4 @@ def open_report(path: Path) -> InspectorReader:
     try:
         return InspectorReader(path)
     except OSError as error:
-        raise InputError(path, found=f"it cannot be read ({error.strerror})", expected=EXPECTED) from error
+        raise InputError.cannot_be("read", path, error, expected=EXPECTED) from error

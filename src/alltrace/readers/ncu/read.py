@@ -186,7 +186,7 @@ def read_report(path: Path, *, detail: bool = False) -> NcuReport:
             raise InputError(path, found="it is larger than 4 GiB", expected=_EXPECTED)
         content = path.read_bytes()
     except OSError as error:
-        raise InputError(path, found=f"it cannot be read ({error.strerror})", expected=_EXPECTED) from error
+        raise InputError.cannot_be("read", path, error, expected=_EXPECTED) from error
     if path.name.lower().endswith(_SUFFIX):
         from alltrace.readers.ncu.text import read_text
 

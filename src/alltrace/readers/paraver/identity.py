@@ -149,9 +149,7 @@ def _rows(path: Path, header: Header) -> dict[str, list[str]]:
     try:
         lines = iter(path.read_text(encoding="utf-8", errors="replace").split("\n"))
     except OSError as error:
-        raise InputError(
-            path, found=f"it cannot be read ({error.strerror})", expected="the .row file next to the trace"
-        ) from error
+        raise InputError.cannot_be("read", path, error, expected="the .row file next to the trace") from error
     labels: dict[str, list[str]] = {}
     for line in lines:
         level = _LEVEL.fullmatch(line)

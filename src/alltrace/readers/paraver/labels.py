@@ -187,7 +187,7 @@ def read_pcf(path: Path) -> list[EventType]:
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
-        raise InputError(path, found=f"it cannot be read ({error.strerror})", expected="a .pcf file") from error
+        raise InputError.cannot_be("read", path, error, expected="a .pcf file") from error
     events: list[EventType] = []
     section = ""
     for line in text.splitlines():

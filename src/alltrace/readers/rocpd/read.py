@@ -458,7 +458,7 @@ def open_report(path: Path, scratch: Path | None = None) -> RocpdReader:
             return _of_json(path, scratch)
         return RocpdReader(path)
     except OSError as error:
-        raise InputError(path, found=f"it cannot be read ({error.strerror})", expected=EXPECTED) from error
+        raise InputError.cannot_be("read", path, error, expected=EXPECTED) from error
 
 
 def _of_json(path: Path, scratch: Path | None) -> RocpdReader:

@@ -115,4 +115,4 @@ def open_report(path: Path) -> StepRecordReader:
     try:
         return StepRecordReader(path)
     except OSError as error:
-        raise InputError(path, found=f"it cannot be read ({error.strerror})", expected=_EXPECTED) from error
+        raise InputError.cannot_be("read", path, error, expected=_EXPECTED) from error

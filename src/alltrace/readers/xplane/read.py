@@ -369,7 +369,7 @@ def open_report(path: Path) -> XplaneReader:
             raise InputError(path, found="it is larger than 8 GiB", expected=EXPECTED, advice="profile fewer steps")
         return XplaneReader(path, path.read_bytes())
     except OSError as error:
-        raise InputError(path, found=f"it cannot be read ({error.strerror})", expected=EXPECTED) from error
+        raise InputError.cannot_be("read", path, error, expected=EXPECTED) from error
     except WireError as error:
         problem = f"it is damaged or cut short: {error}"
         raise InputError(path, found=problem, expected=EXPECTED, advice="copy it again, or profile again") from error
