@@ -55,7 +55,7 @@ def make_run(
     redactions: Sequence[str] = (),
     unrecorded: Mapping[int, Sequence[tuple[int, int]]] | None = None,
     roles: Mapping[int, str] | None = None,
-    session_ns: int | None = None,
+    session_ns: int | Mapping[int, int] | None = None,
 ) -> OpenRun:
     """A run with these rows.
 
@@ -72,7 +72,7 @@ def make_run(
         warnings: Warnings of the first rank's report; a text touches all tables.
         redactions: What was left out.
         roles: What ranks do in a program of several groups of ranks.
-        session_ns: How long the session of each report took.
+        session_ns: How long the session of each report took, or of each rank's.
         unrecorded: When work may have run whose records are lost, by rank; said to be that of one of ten launches.
     """
     texts: set[str] = set()
@@ -126,7 +126,7 @@ def make_run(
                 host=r.host,
                 warnings=given_warnings if i == 0 else (),
                 environment={ROLE: roles[r.rank]} if r.rank in (roles or {}) else {},
-                session_ns=session_ns,
+                session_ns=session_ns.get(r.rank) if isinstance(session_ns, Mapping) else session_ns,
             )
             for i, r in enumerate(records)
         ),

@@ -61,6 +61,20 @@ def as_terminal(monkeypatch):
     return text
 
 
+def test_an_import_is_whole_when_its_ranks_are_done_whatever_was_estimated(monkeypatch):
+    terminal = as_terminal(monkeypatch)
+    with progress.watching() as bar:
+        bar.looking()
+        bar.planned(2, 100)
+        bar.advance(50)
+        bar.rank_done(1)
+        assert "100%" not in terminal.getvalue()
+        bar.advance(44)
+        bar.rank_done(1)
+    assert "importing, 2 of 2 ranks" in terminal.getvalue()
+    assert "100%" in terminal.getvalue()
+
+
 def test_each_stage_that_did_something_has_a_bar(monkeypatch):
     terminal = as_terminal(monkeypatch)
     monkeypatch.setattr(progress, "_SOON_S", 0.0)

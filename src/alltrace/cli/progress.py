@@ -120,6 +120,8 @@ class _Bar(Watcher):
         self._done += ranks
         if self._progress is not None:
             self._progress.update(self._task, description=self._text())
+            if self._done >= self._ranks:  # how many rows there are was estimated
+                self._progress.update(self._task, completed=self._progress.tasks[0].total)
 
     def close(self) -> None:
         if self._progress is not None:

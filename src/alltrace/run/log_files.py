@@ -81,11 +81,8 @@ def read_tests_table(names: str) -> Any:
                     }
                 )
     if not rows:
-        raise InputError(
-            names,
-            found="no table of nccl-tests in it",
-            expected="the output of all_reduce_perf or another program of nccl-tests",
-        )
+        expected = "the output of all_reduce_perf or another program of nccl-tests"
+        raise nothing_in(files, "no table of nccl-tests in it", expected=expected)
     fields = [
         ("run", pa.string()),
         ("op", pa.string()),
@@ -132,6 +129,23 @@ def read_files(
     outcomes = sorted(run_tasks(read, named, jobs=jobs_for(paths, jobs)), key=lambda o: o.index)
     errors = [o.error for o in outcomes if isinstance(o.error, InputError)]
     return FilesRead([o.get() for o in outcomes if not isinstance(o.error, InputError)], errors)
+
+
+def nothing_in(logs: Sequence[Any], problem: str, *, expected: str, advice: str | None = None) -> InputError:
+    """The error for logs, of which none has what is wanted; it says whether the data of one end early."""
+    others = f" and {len(logs) - 1} more" if len(logs) > 1 else ""
+    damage = next((f": {log.damage}" for log in logs if log.damage), "")
+    return InputError(f"{logs[0].path}{others}", found=f"{problem}{damage}", expected=expected, advice=advice)
+
+
+def no_steps(logs: Sequence[Any], patterns: Sequence[str]) -> InputError:
+    """The error for training logs without a step."""
+    return nothing_in(
+        logs,
+        f"no step lines in {counted(sum(log.lines for log in logs), 'line')}",
+        expected="lines that match --pattern" if patterns else "step lines of a supported training framework",
+        advice=None if patterns else "describe its lines with --pattern (`alltrace logs training --help`)",
+    )
 
 
 def short_host(host: str) -> str:

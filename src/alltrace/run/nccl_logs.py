@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from alltrace.engine.tasks import remote, run_tasks
-from alltrace.trace.errors import InputError, path_text
+from alltrace.run.log_files import jobs_for, nothing_in
+from alltrace.trace.errors import path_text
 from alltrace.trace.schema import Column, Table
 from alltrace.trace.scratch import scratch_folder
 
@@ -116,7 +117,6 @@ def read_nccl_logs(
     read the lines' times, by `time_format` for `strptime` or in common forms.
     """
     from alltrace.readers.nccl_log.read import Wanted, read_log
-    from alltrace.run.log_files import jobs_for
 
     wanted = [
         Wanted(
@@ -136,13 +136,8 @@ def _put_together(parts: list[LogPart], calls_to: Path | None) -> NcclLogs:
     for part in parts:
         account.update(part.records.counts)
     if not any(n for kind, n in account.items() if kind not in ("foreign", "step")):
-        names = ", ".join(Path(p.path).name for p in parts[:3])
-        damage = next((f": {p.damage}" for p in parts if p.damage), "")
-        raise InputError(
-            parts[0].path if len(parts) == 1 else names,
-            found=f"none of {account.total()} lines is an NCCL record{damage}",
-            expected="the output of a job run with NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,COLL",
-        )
+        expected = "the output of a job run with NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,COLL"
+        raise nothing_in(parts, f"none of {account.total()} lines is an NCCL record", expected=expected)
     members: list[Member] = []
     member_of: list[list[int]] = []
     by_pointer: dict[tuple[str, int, int], list[int]] = defaultdict(list)

@@ -25,13 +25,12 @@ from alltrace.run.checksums import FILES, LOGS, LOGS_RECORD, checksums, log_file
 from alltrace.run.gpu_logs import import_gpu_logs
 from alltrace.run.inspector_logs import import_inspector
 from alltrace.run.json_files import read_json, write_json
-from alltrace.run.log_files import expand, read_files, short_host
+from alltrace.run.log_files import expand, no_steps, read_files, short_host
 from alltrace.run.manifest import LogRecord, Manifest, RankRecord
 from alltrace.run.nccl_logs import NEAR_CPUS, log_folder, read_nccl_logs
 from alltrace.run.parquet import read_parquet
-from alltrace.trace.errors import InputError, path_text
+from alltrace.trace.errors import path_text
 from alltrace.trace.nccl_words import DATATYPES, OPERATIONS, POINT_TO_POINT
-from alltrace.trace.number_text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -283,12 +282,7 @@ def _import_training(
     logs = read.results
     records += [_record(log.path, "training", len(log.steps)) for log in logs]
     if not any(log.steps for log in logs):
-        raise InputError(
-            logs[0].path,
-            found=f"no step lines in {counted(sum(log.lines for log in logs), 'line')}",
-            expected="lines that match --pattern" if patterns else "step lines of a supported training framework",
-            advice=None if patterns else "describe its lines with --pattern",
-        )
+        raise no_steps(logs, patterns)
     steps: dict[int, tuple[int | None, float | None]] = {}
     for log in logs:
         for step, values, _line, _copies in log.steps:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from alltrace.run.log_files import nothing_in
 from alltrace.trace.errors import InputError, UsageError, path_text
 from alltrace.trace.number_text import counted
 
@@ -39,7 +40,7 @@ def read_step_times(path: Path, patterns: Sequence[str] = ()) -> StepTimes:
     log = read_training(str(path), patterns=patterns)
     if not log.written:
         problem = f"{counted(len(log.steps), 'step')} in {counted(log.lines, 'line')}, none of them with a time"
-        raise InputError(path, found=problem, expected="a training log with a date and a time in its step lines")
+        raise nothing_in([log], problem, expected="a training log with a date and a time in its step lines")
     if len(log.zones) > 1:
         raise InputError(path, found=f"times of {len(log.zones)} time zones", expected="times of one")
     zone = next(iter(log.zones))

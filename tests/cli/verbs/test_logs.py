@@ -1,6 +1,7 @@
 """The verb `logs`, from arguments to answers and exit codes."""
 
 import csv
+import gzip
 import io
 import json
 import os
@@ -223,4 +224,19 @@ def test_what_cannot_work_is_told_in_a_sentence(alltrace, arguments, code, said)
     done = alltrace(*arguments)
     assert (done.code, done.out) == (code, "")
     assert said in done.err
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("training", "no step lines in 0 lines"),
+        ("nccl", "none of 0 lines is an NCCL record"),
+        ("nccl-tests", "no table of nccl-tests in 0 lines"),
+    ],
+)
+def test_a_packed_log_that_is_cut_before_its_first_line_is_said_to_be_cut(alltrace, tmp_path, kind, said):
+    (tmp_path / "cut.log.gz").write_bytes(gzip.compress(b"iteration 1/10 | loss 1.0\n" * 99)[:10])
+    done = alltrace("logs", kind, tmp_path / "cut.log.gz")
+    assert (done.code, done.out) == (3, "")
+    assert f"cut.log.gz: {said}: the gzip data ends early; everything before was read" in done.err
     assert "Traceback" not in done.err

@@ -180,7 +180,10 @@ def test_the_exporter_with_times(tmp_path):
 
 
 def test_packed_logs_are_read(tmp_path):
-    assert samples(read(tmp_path, gzip.compress(("\n".join([HEADER, *lines()]) + "\n").encode()))) == WANTED
+    packed = gzip.compress(("\n".join([HEADER, *lines()]) + "\n").encode())
+    assert samples(read(tmp_path, packed)) == WANTED
+    with pytest.raises(InputError, match="the gzip data ends early; everything before was read; expected a GPU log"):
+        read(tmp_path, packed[:10])
 
 
 @given(st.datetimes(datetime(1972, 1, 1), datetime(2199, 1, 1)), st.integers(-48, 56))

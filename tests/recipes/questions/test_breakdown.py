@@ -139,6 +139,13 @@ def test_breakdown_and_overlap_equal_counting_every_nanosecond(compute, talk, co
         ),
         (521, ["ranks 0-1: 5.21e-07 s captured, 1.1e-07 to 2.6e-07 s of GPU work; the percentages are of the latter"]),
         (300, ["rank 0: 3e-07 s captured, 1.1e-07 s of GPU work; the percentages are of the latter"]),
+        (
+            {0: 300, 1: 700},
+            [
+                "ranks 0-1: 3e-07 to 7e-07 s captured, 1.1e-07 to 2.6e-07 s of GPU work; the percentages "
+                "are of the latter"
+            ],
+        ),
         (220, []),
         (None, []),
     ],

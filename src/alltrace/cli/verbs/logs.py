@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from alltrace.cli.argument_types import positive
 from alltrace.cli.command import Parser, add_answer_options, add_pattern_option, add_rank_option, add_steps_option
 from alltrace.recipes.logs import NCCL_VIEWS, NEEDS_CALLS
-from alltrace.trace.errors import EXIT_DONE, InputError, UsageError
+from alltrace.trace.errors import EXIT_DONE, UsageError
+from alltrace.trace.number_text import counted
 from alltrace.trace.spans import parse_ranks, parse_steps
 
 if TYPE_CHECKING:
@@ -67,10 +68,6 @@ def _read(args: argparse.Namespace, reader: Callable[..., Any]) -> tuple[list[An
 
     read = read_files(reader, expand(args.files)).require_any()
     return list(read.results), tuple(read.notes)
-
-
-def _named(files: list[Any]) -> str:
-    return files[0].path if len(files) == 1 else f"{files[0].path} and {len(files) - 1} more"
 
 
 def _nccl_options(parser: Parser, group: argparse._ArgumentGroup) -> None:
@@ -155,15 +152,15 @@ def _tests_options(_parser: Parser, group: argparse._ArgumentGroup) -> None:
 def _tests(args: argparse.Namespace, write: Callable[..., None]) -> None:
     from alltrace.readers.nccl_tests.read import read_tests
     from alltrace.recipes.logs.nccl_tests import answer
+    from alltrace.run.log_files import nothing_in
 
     if args.peak is not None and not 0 < args.peak < float("inf"):
         raise UsageError(f"--peak is {args.peak}; expected a bandwidth above 0 in GB/s")
     files, notes = _read(args, read_tests)
     if not any(f.runs for f in files):
-        raise InputError(
-            _named(files),
-            found=f"no table of nccl-tests in {sum(f.lines for f in files)} lines",
-            expected="the output of all_reduce_perf or another program of nccl-tests, or its JSON",
+        expected = "the output of all_reduce_perf or another program of nccl-tests, or its JSON"
+        raise nothing_in(
+            files, f"no table of nccl-tests in {counted(sum(f.lines for f in files), 'line')}", expected=expected
         )
     ranks = max((len(run.ranks) for f in files for run in f.runs), default=0)
     hosts = {rank[2] for f in files for run in f.runs for rank in run.ranks}
@@ -179,6 +176,7 @@ def _training(args: argparse.Namespace, write: Callable[..., None]) -> None:
     from alltrace.readers.training_log.formats import own_pattern
     from alltrace.readers.training_log.read import read_training
     from alltrace.recipes.logs.training import answer
+    from alltrace.run.log_files import no_steps
 
     span = parse_steps(args.steps)
     for text in args.pattern:
@@ -186,14 +184,7 @@ def _training(args: argparse.Namespace, write: Callable[..., None]) -> None:
     logs, notes = _read(args, partial(read_training, patterns=tuple(args.pattern)))
     steps = [s[0] for log in logs for s in log.steps]
     if not steps:
-        raise InputError(
-            _named(logs),
-            found=f"no step lines in {sum(log.lines for log in logs)} lines",
-            expected="step lines of a supported training framework (`logs training --help`)"
-            if not args.pattern
-            else "lines that match --pattern",
-            advice=None if args.pattern else "describe its lines with --pattern",
-        )
+        raise no_steps(logs, args.pattern)
     if span is not None and not any(map(span.holds, steps)):
         raise UsageError(f"--steps is {span}; the logs have steps {min(steps)} to {max(steps)}")
     write(answer(logs, args.view, span).with_notes(*notes))

@@ -240,7 +240,7 @@ def read_gpu_log(path: str, advance: Callable[[int], None] = lambda _n: None) ->
                     reading.line(line, number)
             advance(len(block))
         if reading is None:
-            raise _no_log(path, "it is empty")
+            raise _no_log(path, text.damage or "it is empty")
         return reading.close(text.damage)
 
 

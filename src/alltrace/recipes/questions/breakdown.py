@@ -7,7 +7,7 @@ a separate class after communication. The span is from the first start to the la
 devices' work with `--span run`. Time with possibly lost records is in no class, and not in the span.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -97,22 +97,27 @@ def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
 
 
 def _sessions(rows: Sequence[Mapping[str, Any]], run: RunFacts) -> list[str]:
-    """Which sessions of profilers took much longer than what they recorded of devices."""
+    """That sessions of profilers took much longer than what they recorded of devices: one note on all such ranks."""
     worked: dict[int, int] = {}
     for row in rows:
         worked[row["rank"]] = max(worked.get(row["rank"], 0), row["span_ns"])
-    ranks: dict[str, list[int]] = {}
+    long: dict[int, int] = {}
     for rank in run.ranks:
         session, longest = session_ns(run.manifest, rank), worked.get(rank.rank)
         if session is not None and longest is not None and session > _LONG_SESSION * longest:
-            ranks.setdefault(f"{session / 1e9:.3g} s", []).append(rank.rank)
-    notes = []
-    for captured, its in ranks.items():
-        least, most = (f"{extreme(worked[rank] for rank in its) / 1e9:.3g}" for extreme in (min, max))
-        work = least if least == most else f"{least} to {most}"
-        who = f"{'rank' if len(its) == 1 else 'ranks'} {number_ranges(its)}"
-        notes.append(f"{who}: {captured} captured, {work} s of GPU work; the percentages are of the latter")
-    return notes
+            long[rank.rank] = session
+    if not long:
+        return []
+    captured, work = _seconds(long.values()), _seconds(worked[rank] for rank in long)
+    who = f"{'rank' if len(long) == 1 else 'ranks'} {number_ranges(sorted(long))}"
+    return [f"{who}: {captured} captured, {work} of GPU work; the percentages are of the latter"]
+
+
+def _seconds(values: Iterable[int]) -> str:
+    """Some ns as seconds: one value, or from the least to the most."""
+    ordered = sorted(values)
+    least, most = (f"{value / 1e9:.3g}" for value in (ordered[0], ordered[-1]))
+    return f"{least} s" if least == most else f"{least} to {most} s"
 
 
 def _left_out(rows: Sequence[Mapping[str, Any]]) -> list[str]:
