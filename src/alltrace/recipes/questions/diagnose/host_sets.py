@@ -34,23 +34,23 @@ def host_sets(rank: Rank, calls: Calls) -> HostSets:
     Calls and ranges of the threads that launch kernels count. Other threads, such as those of a data loader, delay the
     device only while the launching threads call nothing for `SILENCE_NS` or more.
     """
-    found: dict[str, tuple[Merged, str, int]] = {}
+    classes: dict[str, tuple[Merged, str, int]] = {}
     exchanges = _exchanges(rank, calls)
     blocking = _blocking(calls, exchanges)
     named = _Named(rank, calls)
-    found["data"] = named.data(union([s for s, _, _ in blocking.values()]))
-    found["compilation"] = named.compilation()
-    found["module-loading"] = named.module_loading()
-    found |= blocking
-    pauses = difference(calls.silence, found["data"][0])
-    found["host-pause"] = (pauses, named.within(pauses), 0)
+    classes["data"] = named.data(union([s for s, _, _ in blocking.values()]))
+    classes["compilation"] = named.compilation()
+    classes["module-loading"] = named.module_loading()
+    classes |= blocking
+    pauses = difference(calls.silence, classes["data"][0])
+    classes["host-pause"] = (pauses, named.within(pauses), 0)
     return HostSets(
-        {name: difference(intervals, exchanges) for name, (intervals, _, _) in found.items()},
-        {name: text for name, (_, text, _) in found.items() if text},
-        {name: count for name, (_, _, count) in found.items() if name not in ("data", "host-pause")},
+        {name: difference(intervals, exchanges) for name, (intervals, _, _) in classes.items()},
+        {name: text for name, (_, text, _) in classes.items() if text},
+        {name: count for name, (_, _, count) in classes.items() if name not in ("data", "host-pause")},
         known=calls.rows > 0 or rank.host_work is not None,
         exchanges=exchanges,
-        batches=named.batches(found["data"][0]),
+        batches=named.batches(classes["data"][0]),
         threads=calls.threads,
     )
 
@@ -77,25 +77,25 @@ def _blocking(calls: Calls, exchanges: Merged) -> dict[str, tuple[Merged, str, i
     ends = sync & _follow(calls, pageable)
     sync &= containing(merge(exchanges.starts - _FOLLOWING_NS, exchanges.ends), calls.end) < 0
     # a synchronous copy waits for itself, from any memory
-    found = {
+    classes = {
         "allocation": calls.set_of(calls.named(patterns.ALLOCATIONS)),
         "pageable-copy": calls.set_of(pageable | ends),
         "sync-copy": calls.set_of(is_copy & ~later),
         "sync": calls.set_of((sync & ~ends) | (is_copy & later & calls.are(STAGED))),
     }
-    intervals, _, _ = found["pageable-copy"]
+    intervals, _, _ = classes["pageable-copy"]
     _, name, count = calls.set_of(pageable)
-    return found | {"pageable-copy": (intervals, name, count)}
+    return classes | {"pageable-copy": (intervals, name, count)}
 
 
 def _follow(calls: Calls, rows: Flags) -> Flags:
-    found = np.zeros(len(rows), np.bool_)
+    following = np.zeros(len(rows), np.bool_)
     for thread in np.unique(calls.thread[rows]).tolist():
         own = calls.thread == thread
         ends = np.sort(calls.end[rows & own])
         at = np.searchsorted(ends, calls.start, "right") - 1
-        found |= own & (at >= 0) & (calls.start - ends[np.maximum(at, 0)] <= _FOLLOWING_NS)
-    return found
+        following |= own & (at >= 0) & (calls.start - ends[np.maximum(at, 0)] <= _FOLLOWING_NS)
+    return following
 
 
 class _Named:
@@ -233,12 +233,12 @@ class _Named:
 
     def _holding_launches(self, start: Int64, end: Int64, codes: Int64) -> list[int]:
         launches = self._calls.launches
-        found = []
+        holding = []
         for code in np.unique(codes).tolist():
             whole = merge(start[codes == code], end[codes == code])
             if (containing(whole, launches) >= 0).sum() > _MOST_LAUNCHES * len(launches):
-                found.append(code)
-        return found
+                holding.append(code)
+        return holding
 
     def _read(self, table: str) -> tuple[Int64, Int64, Int64, Int64, tuple[str, ...]]:
         if table not in self._tables:

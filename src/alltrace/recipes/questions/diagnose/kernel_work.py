@@ -32,22 +32,22 @@ class KernelWork:
     @property
     def names(self) -> Int64:
         """Name ids, k."""
-        found: Int64 = self.works[:, 0]
-        return found
+        names: Int64 = self.works[:, 0]
+        return names
 
     @property
     def total_ns(self) -> Int64:
         """Time in kernels in each step, n."""
-        found: Int64 = self.sums_ns.sum(axis=1) + self.rest_ns
-        return found
+        total: Int64 = self.sums_ns.sum(axis=1) + self.rest_ns
+        return total
 
     @property
     def taken_share(self) -> Floats:
         """The share of the works' time in each step that another process took, n, 0 to 1."""
         if self.slices is None:
             return np.zeros(len(self.rest_ns))
-        found: Floats = self.slices.beyond_ns.sum(axis=1) / np.maximum(self.sums_ns.sum(axis=1), 1)
-        return found
+        share: Floats = self.slices.beyond_ns.sum(axis=1) / np.maximum(self.sums_ns.sum(axis=1), 1)
+        return share
 
     def without(self, beyond_ns: Int64) -> KernelWork:
         """The same without some time of each work in each step, (n, k), in single launches."""

@@ -69,16 +69,16 @@ class _Kernels:
     kinds: _Kinds
 
     def has(self, wanted: frozenset[str]) -> Flags:
-        found: Flags = np.array([f.family in wanted for f in self.kinds.families], np.bool_)[self.kind]
-        return found
+        of_them: Flags = np.array([f.family in wanted for f in self.kinds.families], np.bool_)[self.kind]
+        return of_them
 
     def named(self, pattern: re.Pattern[str]) -> Flags:
         return self.kinds.named(pattern)[self.kind]
 
     @property
     def length(self) -> Int64:
-        found: Int64 = self.end - self.start
-        return found
+        length: Int64 = self.end - self.start
+        return length
 
     def cut(self) -> Iterator[_Kernels]:
         """As many kernels at a time as `blocks` has, and those after them in the same row of one track and step."""
@@ -205,8 +205,8 @@ class _Sums:
 def _device_name(rank: Rank, device: Mapping[str, object] | None) -> str | None:
     if device is None or device["name"] is None:
         return None
-    found: str | None = rank.texts(pa.array([device["name"]], pa.int64()))[0].as_py()
-    return found
+    name: str | None = rank.texts(pa.array([device["name"]], pa.int64()))[0].as_py()
+    return name
 
 
 def _follows(kernels: _Kernels) -> Flags:
@@ -218,8 +218,8 @@ def _follows(kernels: _Kernels) -> Flags:
 def _rows_of(chosen: Flags, follows: Flags) -> Int64:
     """The number of the row of chosen kernels that follow one another, which each is in; -1 for others."""
     begins = chosen & ~(follows & np.concatenate(([False], chosen[:-1])))
-    found: Int64 = np.where(chosen, np.cumsum(begins) - 1, -1)
-    return found
+    rows: Int64 = np.where(chosen, np.cumsum(begins) - 1, -1)
+    return rows
 
 
 def _attention(kernels: _Kernels) -> tuple[Flags, Flags]:
@@ -246,8 +246,8 @@ def _attention(kernels: _Kernels) -> tuple[Flags, Flags]:
 
     def goes_on(at: Int64, way: int, wanted: Flags) -> Flags:
         place = np.clip(at, 0, len(row) - 1)
-        found: Flags = (at == place) & linked[way][place] & wanted[place]
-        return found
+        ahead: Flags = (at == place) & linked[way][place] & wanted[place]
+        return ahead
 
     chosen = np.bincount(row[members], softmax[members], minlength=count) > 0
     chosen &= goes_on(first - 1, -1, product) & goes_on(last + 1, 1, product)

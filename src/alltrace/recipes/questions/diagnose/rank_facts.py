@@ -276,30 +276,30 @@ def _step_of(starts: Int64, regions: Int64) -> Int64:
     if not len(regions):
         return np.full(len(starts), -1)
     at = np.searchsorted(regions[:, 0], starts, "right") - 1
-    found: Int64 = np.where((at >= 0) & (starts < regions[np.maximum(at, 0), 1]), at, -1)
-    return found
+    places: Int64 = np.where((at >= 0) & (starts < regions[np.maximum(at, 0), 1]), at, -1)
+    return places
 
 
 def _step_of_kernels(kernels: KernelRows, regions: Int64) -> Int32:
     """The place of the step of each row of `kernels`; -1 for communication and what is in no step."""
-    found = np.empty(len(kernels.start), np.int32)
-    for some in blocks(len(found)):
-        found[some] = np.where(kernels.talks[some], -1, _step_of(kernels.start[some], regions))
-    return found
+    places = np.empty(len(kernels.start), np.int32)
+    for some in blocks(len(places)):
+        places[some] = np.where(kernels.talks[some], -1, _step_of(kernels.start[some], regions))
+    return places
 
 
 def _pieces(kernels: KernelRows, counted: Int32) -> Int32:
     """The piece of the run that each of the counted kernels is in, in the order of their starts; -1 for others."""
     rows = np.flatnonzero(counted >= 0)
-    found = np.full(len(counted), -1, np.int32)
-    found[rows[np.argsort(kernels.start[rows], kind="stable")]] = np.arange(len(rows)) * PIECES // max(len(rows), 1)
-    return found
+    pieces = np.full(len(counted), -1, np.int32)
+    pieces[rows[np.argsort(kernels.start[rows], kind="stable")]] = np.arange(len(rows)) * PIECES // max(len(rows), 1)
+    return pieces
 
 
 def _sums(at: NDArray[np.intp], values: Int64, count: int) -> Int64:
-    found = np.zeros(count, np.int64)
-    np.add.at(found, at, values)
-    return found
+    sums = np.zeros(count, np.int64)
+    np.add.at(sums, at, values)
+    return sums
 
 
 def _staged_by_mpi(copies: Any, in_call: Flags, kernels: KernelRows, regions: Int64) -> Flags:
@@ -322,7 +322,7 @@ def _copies(table: Any, regions: Int64) -> tuple[list[str], Int64, Int64]:
     )
     large &= ~is_one_of(table.column("kind"), ("memset",)) & ~is_true(table.column("collective"))
     key = 2 * kind[large] + pageable[large]
-    found, at = np.unique(key, return_inverse=True)
+    keys, at = np.unique(key, return_inverse=True)
     length = (integers(table.column("end")) - integers(table.column("start")))[large]
-    labels = [f"{kinds[k // 2].as_py()} {'pageable' if k % 2 else 'pinned'}" for k in found.tolist()]
-    return labels, _sums(at, size[large], len(found)), _sums(at, length, len(found))
+    labels = [f"{kinds[k // 2].as_py()} {'pageable' if k % 2 else 'pinned'}" for k in keys.tolist()]
+    return labels, _sums(at, size[large], len(keys)), _sums(at, length, len(keys))

@@ -308,8 +308,8 @@ class RecoveredTime:
         source[graph.target[arcs]] = graph.source[arcs]
         work = source[arrivals]
         later = (launched[work] > launched[begins]) & (replay.when[work] > replay.when[ends])
-        found: Flags = (arrivals < 0) | (ends < 0) | (work < 0) | later
-        return found
+        needs: Flags = (arrivals < 0) | (ends < 0) | (work < 0) | later
+        return needs
 
     def no_waits(self, rank: Int64, row: Int64, ends_step: Flags, weights: Int64 | None = None) -> OtherOrder:
         """The run with nothing of another stream waiting for some collectives, but for the work that they came after.
@@ -382,10 +382,10 @@ class RecoveredTime:
     @cached_property
     def keep_host(self) -> Flags:
         """Which nodes are copies of calls that keep a host: from and to pageable memory, and synchronous ones."""
-        found = np.zeros(len(self.replay.kind), np.bool_)
+        keeping = np.zeros(len(self.replay.kind), np.bool_)
         for host, part, _, base in self._of_ranks:
-            found[base : base + len(part.when)] = host.copy_class >= 0
-        return found
+            keeping[base : base + len(part.when)] = host.copy_class >= 0
+        return keeping
 
     @cached_property
     def _works(self) -> Flags:
@@ -394,12 +394,12 @@ class RecoveredTime:
     @cached_property
     def _track(self) -> Int64:
         """The stream of each node, numbers that are different for different ranks; -1 for what is on none."""
-        found = np.full(len(self.replay.kind), -1)
+        streams = np.full(len(self.replay.kind), -1)
         least = 0
         for part, base in zip(self.replay.parts, self.replay.base.tolist(), strict=True):
-            found[base : base + len(part.track)] = np.where(part.track >= 0, part.track + least, -1)
+            streams[base : base + len(part.track)] = np.where(part.track >= 0, part.track + least, -1)
             least += len(part.tracks)
-        return found
+        return streams
 
     def no_idle(self) -> Int64:
         """The weights without pauses that nothing explains; ranks begin when they did."""
@@ -463,15 +463,15 @@ class RecoveredTime:
 
     def waits(self, name: str) -> int:
         """How many of the host's waits of one of `HOST_CLASSES` `no_host` leaves out, over ranks and judged steps."""
-        column, found = HOST_CLASSES.index(name), 0
+        column, count = HOST_CLASSES.index(name), 0
         for host, part, _, base in self._of_ranks:
             gone = host.wait_arc[host.wait_class == column]
             gone = gone[~self._last_of_step(part, base, gone)] if name == "sync" else gone
             nodes = np.unique(part.target[gone])
-            found += (
+            count += (
                 len(nodes) if self._steps is None else int(np.isin(self.replay.step[base + nodes], self._steps).sum())
             )
-        return found
+        return count
 
     def _reduce(self, weights: Int64, arcs: Int64, taken: Int64) -> None:
         place = self._place[arcs]
@@ -482,7 +482,7 @@ class RecoveredTime:
         """Which arcs lead to the last of their step's waits, if little of the step's work is launched after it."""
         node = part.target[arcs]
         step = self.replay.step[base + node]
-        found: Flags = np.zeros(len(arcs), np.bool_)
+        is_last: Flags = np.zeros(len(arcs), np.bool_)
         if len(arcs):
             numbers, at = np.unique(step, return_inverse=True)
             latest = np.full(len(numbers), -1)
@@ -495,5 +495,5 @@ class RecoveredTime:
             behind = np.bincount(
                 place, kernels * (part.launched[work] >= part.when[latest[place]]), minlength=len(numbers)
             )
-            found = (node == latest[at]) & (behind <= _AT_THE_END * whole)[at]
-        return found
+            is_last = (node == latest[at]) & (behind <= _AT_THE_END * whole)[at]
+        return is_last

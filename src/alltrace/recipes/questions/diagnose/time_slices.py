@@ -131,9 +131,9 @@ def _alone(starts: Int64, ends: Int64) -> Flags:
     order = np.argsort(starts, kind="stable")
     until = np.maximum.accumulate(ends[order])
     apart = np.concatenate(([True], starts[order[1:]] >= until[:-1], [True]))
-    found = np.empty(len(starts), np.bool_)
-    found[order] = apart[:-1] & apart[1:]
-    return found
+    alone = np.empty(len(starts), np.bool_)
+    alone[order] = apart[:-1] & apart[1:]
+    return alone
 
 
 def _usual(length: Int64, work: Int64, works: int) -> Int64:
@@ -141,10 +141,10 @@ def _usual(length: Int64, work: Int64, works: int) -> Int64:
     order = np.lexsort((length, work))
     having = np.bincount(work, minlength=works)
     begins = np.cumsum(having) - having
-    found: Int64 = np.full(works, np.iinfo(np.int64).max // 2)
+    usual: Int64 = np.full(works, np.iinfo(np.int64).max // 2)
     known = having >= _FEWEST
-    found[known] = length[order[begins[known] + (having[known] - 1) // _USUAL]]
-    return found
+    usual[known] = length[order[begins[known] + (having[known] - 1) // _USUAL]]
+    return usual
 
 
 def _agreed(beyond: Int64, work: Int64) -> float:
@@ -160,5 +160,5 @@ def _agreed(beyond: Int64, work: Int64) -> float:
 def _near(beyond: Int64, slice_ns: float) -> Flags:
     ratio = beyond / slice_ns
     whole = np.round(ratio)
-    found: Flags = (whole >= 1) & (np.abs(ratio - whole) <= _BAND)
-    return found
+    near: Flags = (whole >= 1) & (np.abs(ratio - whole) <= _BAND)
+    return near
