@@ -45,18 +45,7 @@ def _wrapper(runs: int) -> list[str]:
         nsys.write_text(_NSYS)
         nsys.chmod(0o755)
         output = f"{folder}/reports"
-        capture = [
-            sys.executable,
-            "-m",
-            "alltrace.cli.main",
-            "capture",
-            "exec",
-            "--force",
-            "--nsys",
-            str(nsys),
-            "-o",
-            output,
-        ]
+        capture = [sys.executable, *"-m alltrace.cli.main capture exec --force --nsys".split(), str(nsys), "-o", output]
         # an installed package has its bytecode; the switches of the profiler are remembered
         installed = {
             "PYTHONDONTWRITEBYTECODE": "",

@@ -11,20 +11,7 @@ from typing import Any
 
 from alltrace.synth.hanging_jobs import HangFault, Job, Layout, calls_of, groups_of, write_job
 
-KINDS = (
-    "skip",
-    "stuck",
-    "gpu",
-    "size",
-    "order",
-    "operation",
-    "no-send",
-    "no-receive",
-    "killed",
-    "exception",
-    "host",
-    "network",
-)
+KINDS = tuple("skip stuck gpu size order operation no-send no-receive killed exception host network".split())
 
 
 def drawn(seed: int, kind: str | None = None, *, whole: bool = True) -> tuple[Job, bool, int]:

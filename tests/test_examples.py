@@ -136,19 +136,7 @@ def test_an_example_trains_and_every_rank_traces_just_the_window(name, ranks, tm
     if python is None:
         pytest.skip("no PyTorch: set ALLTRACE_TORCH_PYTHON")
     script = [python, str(EXAMPLES / f"{name}.py"), "--steps", "6"]
-    wrapper = [
-        sys.executable,
-        "-m",
-        "alltrace.cli.main",
-        "capture",
-        "exec",
-        "--profiler",
-        "torch",
-        "--steps",
-        "3:5",
-        "--job",
-        "j",
-    ]
+    wrapper = [sys.executable, *"-m alltrace.cli.main capture exec --profiler torch --steps 3:5 --job j".split()]
     launcher = [python, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", "--no-python"]
     started = launcher if ranks > 1 else []
     done, folder = launched(lambda out: [*started, *wrapper, "-o", str(out), "--", *script], tmp_path)

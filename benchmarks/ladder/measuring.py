@@ -167,17 +167,7 @@ class Bench:
             TrainingError: The training or the profiler ended with an error.
         """
         window = f"{self.warmup}:{self.warmup + self.steps}"
-        wrapper = [
-            sys.executable,
-            "-m",
-            "alltrace.cli.main",
-            "capture",
-            "exec",
-            "--profiler",
-            profiler,
-            "--steps",
-            window,
-        ]
+        wrapper = [sys.executable, *"-m alltrace.cli.main capture exec --profiler".split(), profiler, "--steps", window]
         if profiler == "nsys":
             wrapper += ["--trace", "cuda,nvtx,osrt"]
         command = [*wrapper, "--strict", "--force", "--job", "ladder", "--output", str(folder), "--", *self._command()]

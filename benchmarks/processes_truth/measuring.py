@@ -129,10 +129,7 @@ class Program:
             self.folder.mkdir(parents=True, exist_ok=True)
             ranges = locate("nsys").resolve().parent / "nvtx/include"
             command = [
-                "mpicc",
-                "-O1",
-                "-pthread",
-                "-rdynamic",
+                *"mpicc -O1 -pthread -rdynamic".split(),
                 f"-I{ranges}",
                 "-o",
                 str(target),
@@ -165,17 +162,7 @@ def record(program: Program, cause: Cause, profiler: str, steps: int, folder: Pa
         ProgramError: The program or the profiler ended with an error.
     """
     reports = folder / profiler
-    wrapper = [
-        sys.executable,
-        "-m",
-        "alltrace.cli.main",
-        "capture",
-        "exec",
-        "--profiler",
-        profiler,
-        "--strict",
-        "--force",
-    ]
+    wrapper = [sys.executable, *"-m alltrace.cli.main capture exec --profiler".split(), profiler, "--strict", "--force"]
     if profiler == "nsys":
         wrapper += ["--trace", "mpi,nvtx"]
     if program.name == "torch":

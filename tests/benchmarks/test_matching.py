@@ -147,14 +147,7 @@ def test_first_findings_that_differ_are_listed_where_they_are_wrong():
 
 def test_a_program_is_scored_and_kept(monkeypatch, capsys, tmp_path):
     command = [
-        "matching",
-        "--programs",
-        "1",
-        "--layout",
-        "dp",
-        "--most-ranks",
-        "8",
-        "--keep",
+        *"matching --programs 1 --layout dp --most-ranks 8 --keep".split(),
         tmp_path / "kept",
         "--json",
         tmp_path / "j",

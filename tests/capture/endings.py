@@ -153,11 +153,7 @@ def play(ending: Ending, launcher: str, folder: Path, nsys: Path) -> Result:
     if launcher == "torchrun":  # of one node: another node's would not hear of a rank that fails until its own ranks do
         command = [
             str(find_torch()),
-            "-m",
-            "torch.distributed.run",
-            "--standalone",
-            "--nproc-per-node=4",
-            "--no-python",
+            *"-m torch.distributed.run --standalone --nproc-per-node=4 --no-python".split(),
             *ranks,
         ]
     else:

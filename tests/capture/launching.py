@@ -148,10 +148,7 @@ def launch(launcher: str, ranks: int, command: list[str], folder: Path) -> list[
             "--wait",
             "-N2",
             f"--ntasks-per-node={ranks // 2}",
-            "-o",
-            "batch.out",
-            "-e",
-            "batch.err",
+            *"-o batch.out -e batch.err".split(),
             str(script),
         ]
     each = str(ranks // 2)

@@ -307,16 +307,9 @@ def with_nsys(launcher, nsys, tmp_path, variables):
     (tmp_path / "train.py").write_text(NVTX)
     words = [
         sys.executable,
-        "-m",
-        "alltrace.cli.main",
-        "capture",
-        "exec",
-        "--nsys",
+        *"-m alltrace.cli.main capture exec --nsys".split(),
         str(nsys),
-        "--trace",
-        "nvtx",
-        "--job",
-        "j",
+        *"--trace nvtx --job j".split(),
     ]
     words += ["--then", "import", "--then", "upload", f"file://{tmp_path}/copies", "--scrub", "--max-writers", "1"]
     command = launch(launcher, 4, [*words, "--", sys.executable, "train.py"], tmp_path)

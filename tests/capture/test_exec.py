@@ -34,10 +34,7 @@ def test_a_chosen_rank_leaves_a_report_and_keeps_arguments_and_exit_code(capture
 
 def test_a_rank_that_is_not_chosen_runs_plainly_with_the_same_process(capture, fake_nsys, tmp_path):
     raw = [
-        "exec",
-        "--ranks",
-        "0",
-        "--nsys",
+        *"exec --ranks 0 --nsys".split(),
         fake_nsys,
         "--",
         "sh",
@@ -80,11 +77,7 @@ def test_a_raw_capture_in_place_of_the_report_is_named_with_a_command_that_can_b
         fake_nsys,
         "-o",
         folder,
-        "--name",
-        "r",
-        "--",
-        "sh",
-        "-c",
+        *"--name r -- sh -c".split(),
         f"mkdir -p '{folder}'; : >'{folder}/r.qdstrm'",
     ]
     done = capture(*command, FAKE="none", **WORLD)

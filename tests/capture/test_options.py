@@ -56,20 +56,7 @@ def test_options_of_nsys_and_their_defaults():
     ("window", "from_start"), [([], True), (["--steps", "3:5"], False), (["--capture-range", "cuda"], False)]
 )
 def test_options_of_ncu(window, from_start):
-    words = [
-        "--profiler",
-        "ncu",
-        "--ncu",
-        "/c",
-        "--kernels",
-        "gemm",
-        "--set",
-        "full",
-        "--launch-skip",
-        "7",
-        "--launch-count",
-        "3",
-    ]
+    words = "--profiler ncu --ncu /c --kernels gemm --set full --launch-skip 7 --launch-count 3".split()
     request = make_request(values(*words, "--lockstep", "h", *window))
     assert request.ncu == NcuOptions("gemm", "full", 7, 3, (), from_start, "h")
     assert (request.profiler, request.tool) == ("ncu", "/c")

@@ -11,18 +11,7 @@ def test_options_come_before_the_file_and_the_program_last(capture, tmp_path):
     (tmp_path / "job.toml").write_text(
         '[job]\nnodes = 4\nname = "a"\n[environment]\nA = "1"\n[workload]\nkind = "command"\n'
     )
-    options = [
-        "--config",
-        "job.toml",
-        "--nodes",
-        "3",
-        "--set",
-        "environment.B=x y",
-        "--steps",
-        "3:5",
-        "-o",
-        "job.sbatch",
-    ]
+    options = [*"--config job.toml --nodes 3 --set".split(), "environment.B=x y", *"--steps 3:5 -o job.sbatch".split()]
     done = capture("script", "slurm", *options, "--", "./run me", "--x=$HOME", "--", "y")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "wrote job.sbatch\n")
     text = (tmp_path / "job.sbatch").read_text()

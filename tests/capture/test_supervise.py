@@ -238,11 +238,7 @@ def test_a_supervisor_that_fails_says_so_by_its_guard(bare_environment):
 def test_control_c_reaches_the_program_once_also_in_a_session_of_its_own(bare_environment, fake_nsys, tmp_path, fake):
     command = [
         sys.executable,
-        "-m",
-        "alltrace.cli.main",
-        "capture",
-        "exec",
-        "--nsys",
+        *"-m alltrace.cli.main capture exec --nsys".split(),
         str(fake_nsys),
         "--",
         "sh",

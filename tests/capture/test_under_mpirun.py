@@ -38,10 +38,7 @@ def test_four_ranks_come_home_and_info_finds_them(bare_environment, nsys, tmp_pa
         "alltrace.cli.main",
         "info",
         str(tmp_path / "reports"),
-        "--jobs",
-        "1",
-        "--format",
-        "json",
+        *"--jobs 1 --format json".split(),
     ]
     answer = subprocess.run(
         info, env={**os.environ, "ALLTRACE_NSYS": str(nsys)}, capture_output=True, text=True, check=True

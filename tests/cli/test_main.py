@@ -287,10 +287,7 @@ def test_a_report_of_a_run_loads_neither_filters_nor_the_importer(tmp_path):
             sys.executable,
             "-c",
             code,
-            "nsys",
-            "stats",
-            "-r",
-            "cuda_gpu_kern_sum",
+            *"nsys stats -r cuda_gpu_kern_sum".split(),
             *given,
             str(tmp_path / "run"),
         ]

@@ -47,10 +47,7 @@ def test_tasks_of_a_host_run_on_that_host_alone(slurm, tmp_path):
 
 def test_fewer_jobs_than_hosts_are_refused(tmp_path, capsys):
     asked = [
-        "import",
-        "n0:/scratch/job",
-        "n1:/scratch/job",
-        "-o",
+        *"import n0:/scratch/job n1:/scratch/job -o".split(),
         str(tmp_path / "run"),
         "--cache-dir",
         str(tmp_path / "cache"),
@@ -76,16 +73,7 @@ def test_answers_are_those_of_this_machine(slurm, tmp_path, capsys):
 
 def test_a_partition_that_is_not_there_is_told(slurm, tmp_path):
     write_run("tiny", tmp_path / "reports", ideal=True)
-    place = [
-        "--slurm",
-        "1",
-        "--cluster",
-        "queue=nowhere",
-        "--cluster",
-        "interface=lo",
-        "--cache-dir",
-        str(tmp_path / "cache"),
-    ]
+    place = [*"--slurm 1 --cluster queue=nowhere --cluster interface=lo --cache-dir".split(), str(tmp_path / "cache")]
     command = [sys.executable, "-m", "alltrace.cli.main", "breakdown", str(tmp_path / "reports"), *place]
     ended = subprocess.run(command, capture_output=True, text=True)
     assert ended.returncode == 2

@@ -124,10 +124,7 @@ class Run:
         temporary.mkdir()
         command = [
             sys.executable,
-            "-W",
-            "error",
-            "-m",
-            "tests.fuzz.worker",
+            *"-W error -m tests.fuzz.worker".split(),
             self.modules[name],
             str(self.seed),
             str(first),

@@ -90,11 +90,7 @@ def over_http(folder, tmp_path):
     """The address of a server and the header that it wants; it has to leave nothing behind."""
     command = [
         sys.executable,
-        "-m",
-        "alltrace.cli.main",
-        "mcp",
-        "--http",
-        "0",
+        *"-m alltrace.cli.main mcp --http 0".split(),
         str(folder),
         "--cache-dir",
         str(tmp_path / "cache"),
@@ -146,21 +142,7 @@ def test_a_thousand_bodies_over_http_break_nothing(mcp, over_http):
 
     address, headers = over_http
     draw = random.Random(5)
-    arguments = [
-        "run",
-        "path",
-        "name",
-        "options",
-        "ranks",
-        "steps",
-        "limit",
-        "offset",
-        "query",
-        "what",
-        "run_a",
-        "run_b",
-        "term",
-    ]
+    arguments = "run path name options ranks steps limit offset query what run_a run_b term".split()
     methods = ["tools/call"] * 8 + ["resources/read", "tools/list", "ping", "completion/complete", *HOSTILE]
 
     def message(turn):

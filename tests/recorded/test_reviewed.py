@@ -12,17 +12,7 @@ from tests.recorded.worlds import WORLDS
 
 # whose only operations are collectives of NCCL: messages count once for each direction, and the truth has no barriers
 # of MPI
-COLLECTIVE = (
-    "ddp",
-    "ddp-slow-rank",
-    "sharded",
-    "sharded-slow-host",
-    "host",
-    "host-bound",
-    "kineto",
-    "kineto-exposed",
-    "rocm",
-)
+COLLECTIVE = tuple("ddp ddp-slow-rank sharded sharded-slow-host host host-bound kineto kineto-exposed rocm".split())
 CLOCKS_NS = 60_000
 """How far sums of waits may be off: clocks are known to about a microsecond, and shorter waits do not count."""
 SHARES = {

@@ -262,14 +262,7 @@ def supervise(
     files = [] if output is None else output.file_actions()
     blocked = {*guard.mask, *manners.held}
     with _Ends() as ends:
-        profiler = os.posix_spawn(
-            command[0],
-            list(command),
-            dict(environment),
-            file_actions=files,
-            setsigmask=blocked,
-            setsigdef=_IGNORED_BY_PYTHON,
-        )
+        profiler = _spawned(command, environment, files, blocked)
         stop = partial(_stop, [command[0], *(word.format(profiler) for word in manners.stops_by)], environment, blocked)
         state = _Supervision(profiler, program_shell, manners, guard, patience, stop)
         while True:
@@ -310,14 +303,20 @@ def _stop(command: Sequence[str], environment: Mapping[str, str], blocked: Colle
     """Call the profiler once more, for it to end the recording of the first call."""
     nowhere = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in range(3)]
     with suppress(OSError):  # else its report comes when the program has ended
-        os.posix_spawn(
-            command[0],
-            list(command),
-            dict(environment),
-            file_actions=nowhere,
-            setsigmask=blocked,
-            setsigdef=_IGNORED_BY_PYTHON,
-        )
+        _spawned(command, environment, nowhere, blocked)
+
+
+def _spawned(
+    command: Sequence[str], environment: Mapping[str, str], files: Sequence[Any], blocked: Collection[int]
+) -> int:
+    return os.posix_spawn(
+        command[0],
+        list(command),
+        dict(environment),
+        file_actions=files,
+        setsigmask=blocked,
+        setsigdef=_IGNORED_BY_PYTHON,
+    )
 
 
 class _Ends:

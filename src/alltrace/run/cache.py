@@ -42,18 +42,7 @@ _SIZE_VARIABLE = "ALLTRACE_CACHE_BYTES"
 _RUNS = "runs"
 _FETCHED = "fetched"
 _HASHES = "hashes.json"
-_VERSIONS = (
-    "mtime",
-    "created",
-    "modified",
-    "updated",
-    "last_modified",
-    "LastModified",
-    "ETag",
-    "etag",
-    "md5Hash",
-    "CRC",
-)
+_VERSIONS = tuple("mtime created modified updated last_modified LastModified ETag etag md5Hash CRC".split())
 """What the file systems of fsspec call that which changes with a file."""
 _SETTLED_NS = 2_000_000_000
 

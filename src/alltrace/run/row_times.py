@@ -21,18 +21,7 @@ SAMPLE = 4096
 SERIAL = ("kernels", "copies")
 UNIQUE = {
     "kernels": ("process", "device", "context", "stream", "correlation", "graph_node", "name"),
-    "copies": (
-        "process",
-        "device",
-        "context",
-        "stream",
-        "correlation",
-        "graph_node",
-        "kind",
-        "bytes",
-        "src_device",
-        "dst_device",
-    ),
+    "copies": tuple("process device context stream correlation graph_node kind bytes src_device dst_device".split()),
     "api": ("process", "thread", "correlation", "name"),
 }
 """The tables that are looked through for rows that are recorded twice, and what is equal in these in addition to the

@@ -159,18 +159,7 @@ def test_causes_are_timed_recorded_and_asked_about_on_the_cpu(tmp_path):
     python = find_torch()
     if python is None:
         pytest.skip("no PyTorch: set ALLTRACE_TORCH_PYTHON")
-    arguments = [
-        "--only",
-        "host-sleep",
-        "--only",
-        "shared-gpu",
-        "--steps",
-        "3",
-        "--rounds",
-        "1",
-        "--keep",
-        str(tmp_path),
-    ]
+    arguments = [*"--only host-sleep --only shared-gpu --steps 3 --rounds 1 --keep".split(), str(tmp_path)]
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
     done = ladder("--python", python, *arguments, env=environment)
     assert done.returncode == 0, done.stderr[-2000:]

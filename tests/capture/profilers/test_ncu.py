@@ -213,10 +213,7 @@ def test_the_real_ncu_takes_the_command(capture, tmp_path):
         real,
         "--kernels",
         r"^(gemm|a\.b)$",
-        "--set",
-        "roofline",
-        "--launch-skip",
-        "3",
+        *"--set roofline --launch-skip 3".split(),
     ]
     done = capture("exec", *options, "--", "true")
     assert "unrecognised option" not in done.stdout + done.stderr

@@ -101,15 +101,9 @@ def test_folders_are_named_as_nsys_names_them(folder, tmp_path, monkeypatch, cap
     assert (
         main(
             [
-                "nsys",
-                "recipe",
-                "nvtx_sum",
-                "--input",
+                *"nsys recipe nvtx_sum --input".split(),
                 str(folder),
-                "--output",
-                "nvtx_sum-1",
-                "--force-overwrite",
-                "--csv",
+                *"--output nvtx_sum-1 --force-overwrite --csv".split(),
             ]
         )
         == 0

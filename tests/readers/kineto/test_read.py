@@ -508,18 +508,7 @@ def test_blocks_of_the_allocator_are_allocations(write):
         {**memory(0, 8), "ts": "soon"},
     ]
     path = write(trace(events))
-    facts = (
-        "time",
-        "thread",
-        "device",
-        "memory",
-        "kind",
-        "bytes",
-        "address",
-        "allocated_bytes",
-        "reserved_bytes",
-        "source_row",
-    )
+    facts = tuple("time thread device memory kind bytes address allocated_bytes reserved_bytes source_row".split())
     assert [tuple(r[f] for f in facts) for r in rows_of(path, "allocations")] == [
         (200_500, 0, 0, "cuda", "allocate", 512, 4096, 512, 2048, 17),
         (201_000, 0, 0, "cuda", "free", 512, 4096, 0, 2048, 18),

@@ -9,16 +9,7 @@ from tests.recipes.work import call, operator
 
 from alltrace.api import open_run
 
-CLASSES = (
-    "kernel_ns",
-    "communication_ns",
-    "memcpy_ns",
-    "memset_ns",
-    "runtime_ns",
-    "dataloader_ns",
-    "cpu_ns",
-    "idle_ns",
-)
+CLASSES = tuple("kernel_ns communication_ns memcpy_ns memset_ns runtime_ns dataloader_ns cpu_ns idle_ns".split())
 HALF = "sm80_xmma_gemm_f16f16_f16f32_f32_tn_n"
 
 

@@ -15,19 +15,7 @@ from alltrace.trace.errors import UsageError
 
 # in the order of a script
 _IN_SCRIPTS = (
-    *(
-        "ranks",
-        "per_node",
-        "cutoff",
-        "profiler",
-        "trace",
-        "sample",
-        "gpu_metrics",
-        "nic_metrics",
-        "efa",
-        "delay",
-        "duration",
-    ),
+    *"ranks per_node cutoff profiler trace sample gpu_metrics nic_metrics efa delay duration".split(),
     *("capture_range", "steps", "kernels", "metric_set", "launch_skip", "launch_count", "nsys", "ncu", "tmp"),
     *("nccl_log", "profiler_arg"),
 )

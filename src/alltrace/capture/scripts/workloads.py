@@ -91,18 +91,7 @@ def _nccl_tests(job: Job, further: list[str]) -> list[Program]:
     if not tests or odd is not None:
         raise UsageError(f"workload.tests names {odd!r}; expected programs such as all_reduce_perf")
     # -c 0: checks of the result are separate kernels; -g 1: one GPU per process
-    sizes = [
-        "-b",
-        job.text("workload.min_bytes"),
-        "-e",
-        job.text("workload.max_bytes"),
-        "-f",
-        "2",
-        "-g",
-        "1",
-        "-c",
-        "0",
-    ]
+    sizes = ["-b", job.text("workload.min_bytes"), "-e", job.text("workload.max_bytes"), *"-f 2 -g 1 -c 0".split()]
     sizes += ["-n", str(job.number("workload.iterations"))]
     return [
         Program(test if len(tests) > 1 else "", (f"{folder.rstrip('/')}/{test}" if folder else test, *sizes, *further))
