@@ -793,8 +793,8 @@ class Watching(Watcher):
     def looking(self):
         self.events.append("looking")
 
-    def found(self, reports):
-        self.events.append(("found", reports))
+    def listed(self, reports):
+        self.events.append(("listed", reports))
 
     def opened(self, reports):
         self.events.append(("opened", reports))
@@ -820,7 +820,7 @@ def test_progress_is_reported_from_the_first_report_on(tmp_path, form):
     watching = Watching(tmp_path / "run")
     manifest = import_reports([str(tmp_path / "reports")], tmp_path / "run", jobs=1, watcher=watching)
     assert watching.events.pop(0) == "looking"
-    assert watching.events[:4] == [("found", 2), ("opened", 1), ("opened", 1), ("planned", 2)]
+    assert watching.events[:4] == [("listed", 2), ("opened", 1), ("opened", 1), ("planned", 2)]
     assert watching.events.count(("done", 1)) == 2
     rows = sum(sum(rank.rows.values()) for rank in manifest.ranks)
     if form == "sqlite":

@@ -97,7 +97,7 @@ class _Bar(Watcher):
         self._progress.start()
         self._task = self._progress.add_task("looking for reports", total=None, rate="")
 
-    def found(self, reports: int) -> None:
+    def listed(self, reports: int) -> None:
         if self._progress is not None:
             self._progress.reset(self._task, total=reports, description="opening reports")
 

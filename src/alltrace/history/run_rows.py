@@ -24,8 +24,8 @@ def run_id(manifest: Manifest) -> str:
 def rows_of(run: Run, *, jobs: int | None = None) -> RunRows:
     """What history stores of `run`; values are null if their tables were not imported."""
     manifest = run.manifest
-    steps = [row["duration_ns"] for row in _asked(run, "steps", jobs) if row["kind"] == "step"]
-    findings = [row for row in _asked(run, "diagnose", jobs) if row["opportunity_share"] is None]
+    steps = [row["duration_ns"] for row in _rows_of(run, "steps", jobs) if row["kind"] == "step"]
+    findings = [row for row in _rows_of(run, "diagnose", jobs) if row["opportunity_share"] is None]
     first, last = run.span_ns
     start = manifest.zero_utc_ns
     known = [row["lost_share"] for row in findings if row["lost_share"] is not None]
@@ -38,18 +38,18 @@ def rows_of(run: Run, *, jobs: int | None = None) -> RunRows:
         "span_ns": last - first,
         "steps": len(steps),
         "step_ns": round(statistics.median(steps)) if steps else None,
-        **_shares(_asked(run, "breakdown", jobs)),
+        **_shares(_rows_of(run, "breakdown", jobs)),
         "lost_percent": 100 * sum(known) if known else None,
     }
     facts["tags"] = list(facts["tags"])
     return RunRows(
         facts,
-        _hosts(run, findings, _asked(run, "stragglers", jobs)),
+        _hosts(run, findings, _rows_of(run, "stragglers", jobs)),
         [_finding(n, f, run) for n, f in enumerate(findings)],
     )
 
 
-def _asked(run: Run, recipe: str, jobs: int | None) -> list[dict[str, Any]]:
+def _rows_of(run: Run, recipe: str, jobs: int | None) -> list[dict[str, Any]]:
     from alltrace.recipes.execution.ask import ask
 
     try:

@@ -59,10 +59,10 @@ run.sql("select rank, kind, count(*) as n, sum(duration) as ns from kernels grou
 
 
 def notebook(
-    inputs: Sequence[str], name: str, asked: Sequence[Proof], others: Iterable[str] = (), cache_dir: str | None = None
+    inputs: Sequence[str], name: str, proofs: Sequence[Proof], others: Iterable[str] = (), cache_dir: str | None = None
 ) -> str:
     """The text of a notebook (format 4.5), of `MOST_CELLS` cells unless more is asked."""
-    # `inputs`: what `alltrace.open` opens; written into the notebook as Python literals, with any characters. `asked`:
+    # `inputs`: what `alltrace.open` opens; written into the notebook as Python literals, with any characters. `proofs`:
     # the recipes that it asks after the findings, in this order, with their options.
     arguments = [repr(i) for i in inputs] + ([f"cache_dir=Path({cache_dir!r})"] if cache_dir is not None else [])
     listed = ", ".join(f"`{other}`" for other in others)
@@ -70,7 +70,7 @@ def notebook(
         _markdown(f"# {literal(name)}\n\nFirst the findings, then the tables that they rest on, in their order."),
         _code(_SETUP.replace("{inputs}", ", ".join(arguments))),
         _code("run.diagnose()"),
-        *(_code(_call(proof)) for proof in asked),
+        *(_code(_call(proof)) for proof in proofs),
         _code(_SQL),
         *([_markdown(f"Other recipes that this run can answer, each with `show(NAME)`: {listed}.")] if listed else []),
     ]

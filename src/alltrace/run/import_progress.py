@@ -9,7 +9,7 @@ class Watcher:
     def looking(self) -> None:
         """The reports are looked for."""
 
-    def found(self, reports: int) -> None:
+    def listed(self, reports: int) -> None:
         """The number of reports to open."""
 
     def opened(self, reports: int) -> None:

@@ -165,7 +165,7 @@ def import_reports(
             output = output.absolute()
             reports = [path if host_path(str(path)).host else path.absolute() for path in reports]
         opened.enter_context(shared_reports(reports))
-        watcher.found(len(reports))
+        watcher.listed(len(reports))
         scratch = opened.enter_context(_scratch(reports, output))
         readers = opened.enter_context(closing_readers())
         probes = _probe_all(reports, wanted, jobs, known or {}, scratch, parts, readers, watcher)
@@ -216,7 +216,7 @@ def import_part(
             f"{printable(str(other))}: --part imports reports that this host sees; leave out --dask, --slurm and --pbs"
         )
     reports = [p.absolute() for p in paths]
-    watcher.found(len(reports))
+    watcher.listed(len(reports))
     wanted = tuple(t for t in EVENT_TABLES if tables is None or t in tables)
     with _scratch(reports, output) as scratch, ExitStack() as opened:
         try:
@@ -512,11 +512,11 @@ def _prepare(output: Path) -> None:
     try:
         str(output.resolve()).encode()
     except UnicodeEncodeError:
-        found, expected = "its name has bytes that are not UTF-8", "a name of text"
-        raise InputError(output, found=found, expected=expected, advice=_OTHER_NAME) from None
+        problem, expected = "its name has bytes that are not UTF-8", "a name of text"
+        raise InputError(output, found=problem, expected=expected, advice=_OTHER_NAME) from None
     if output.is_dir() and not _is_ours(output):
-        found, expected = "a folder with other files in it", "an empty or new folder, or a run directory"
-        raise InputError(output, found=found, expected=expected, advice=_OTHER_NAME)
+        problem, expected = "a folder with other files in it", "an empty or new folder, or a run directory"
+        raise InputError(output, found=problem, expected=expected, advice=_OTHER_NAME)
     (output / RANKS).mkdir(parents=True, exist_ok=True)
 
 

@@ -82,8 +82,8 @@ def gpu_names(ranks: Iterable[RankRecord]) -> dict[str, str]:
         numbers = {text: device.ordinal for text, device in devices.items()}
         if len(set(numbers.values())) < len(numbers):
             order = sorted(devices, key=lambda text: devices[text].bus_id or "")
-            placed = all(device.bus_id for device in devices.values())
-            numbers = {text: place if placed else None for place, text in enumerate(order)}
+            have_bus_ids = all(device.bus_id for device in devices.values())
+            numbers = {text: place if have_bus_ids else None for place, text in enumerate(order)}
         for text, number in numbers.items():
             names.setdefault(text, set()).add(number)
     return {text: f"GPU {number}" for text, (number, *others) in names.items() if number is not None and not others}

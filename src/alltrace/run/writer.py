@@ -83,10 +83,10 @@ class TableWriter:
             raise ValueError(f"{self._table.name}: the writer is closed")
         if not batch.num_rows:
             return
-        held = self._held.hold(batch)
-        self._note_times(held)
+        rows = self._held.hold(batch)
+        self._note_times(rows)
         self._rows += batch.num_rows
-        self._buffer.append(held)
+        self._buffer.append(rows)
         if self._buffer.nbytes >= self._limit_bytes:
             self._make_room()
 

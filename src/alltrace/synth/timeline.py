@@ -110,11 +110,11 @@ class Timeline:
     def keep(self, chosen: Callable[[str, Rows], NDArray[np.bool_] | None]) -> Timeline:
         """Another timeline with some of the events."""
         # `chosen`: says for a table, by name, which rows stay; None for all.
-        kept: dict[str, Any] = {}
+        tables: dict[str, Any] = {}
         for name, rows in self.tables.items():
             mask = chosen(name, rows) if len(rows) else None
-            kept[name] = rows if mask is None else rows.where(mask)
-        return dataclasses.replace(self, **kept)
+            tables[name] = rows if mask is None else rows.where(mask)
+        return dataclasses.replace(self, **tables)
 
     @property
     def bounds(self) -> tuple[int, int]:

@@ -79,8 +79,8 @@ async def _in_thread(request: Request, work: Callable[[Token], Any]) -> Response
     def outcome(token: Token) -> Response | AlltraceError | OSError:
         wall, cpu = time.perf_counter(), time.thread_time()
         try:
-            made = work(token)
-            response = made if isinstance(made, Response) else JSONResponse(made)
+            content = work(token)
+            response = content if isinstance(content, Response) else JSONResponse(content)
             took = 1000 * (time.perf_counter() - wall), 1000 * (time.thread_time() - cpu)
             response.headers["server-timing"] = f"wall;dur={took[0]:.1f}, cpu;dur={took[1]:.1f}"
             return response

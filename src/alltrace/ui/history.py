@@ -33,10 +33,10 @@ class HistoryFile:
             answers = {by: ask_history(history, by, job=job, tag=tag) for by in QUESTIONS}
             jobs, tags = choices(history)
             place = place_of(history, run_id(manifest), job=job, tag=tag)
-        told: dict[str, Any] = {
+        rows: dict[str, Any] = {
             by: plain_answer(answer) | _figure(answer, answer.chart) for by, answer in answers.items()
         }
-        return told | {
+        return rows | {
             "breakdown": _figure(answers["run"], BREAKDOWN_CHART),
             "jobs": jobs,
             "tags": tags,

@@ -46,7 +46,7 @@ def answer(
     # `token`: checked while a separate process works: whether the answer is still needed; otherwise the process is
     # ended.
     answer = kept(session, question)
-    return _asked(_ask, [session], question, token, progress) if answer is None else answer
+    return _answered_apart(_ask, [session], question, token, progress) if answer is None else answer
 
 
 def stage_answer(session: Session, question: Question, progress: Callable[[int], None]) -> Answer:
@@ -54,13 +54,13 @@ def stage_answer(session: Session, question: Question, progress: Callable[[int],
     from alltrace.recipes.execution.ask import checked
     from alltrace.recipes.execution.kept_findings import keep_findings, kept_findings
 
-    asked, run = checked(question.name, question.options), session.run
+    query, run = checked(question.name, question.options), session.run
     if not run.manifest.complete:
         return answer(session, question, progress=progress)
-    findings = kept_findings(run, asked.recipe, asked.options)
+    findings = kept_findings(run, query.recipe, query.options)
     if findings is None:
         findings = answer(session, question, progress=progress)
-        keep_findings(run, asked.recipe, asked.options, findings)
+        keep_findings(run, query.recipe, query.options, findings)
     return findings
 
 
@@ -74,10 +74,10 @@ def kept(session: Session, question: Question) -> Answer | None:
 
 def comparison(first: Session, second: Session, question: Question, token: Token = WANTED) -> Answer:
     """What differs between two runs, see `alltrace.recipes.questions.diff.compare`; the question's name is ignored."""
-    return _asked(_compare, [first, second], question, token)
+    return _answered_apart(_compare, [first, second], question, token)
 
 
-def _asked(
+def _answered_apart(
     function: _Function,
     sessions: list[Session],
     question: Question,
@@ -101,12 +101,12 @@ def _asked(
         _pools.add(pool)
         try:
             done = Path(scratch, "ranks-done")
-            asked, seen = pool.submit(_there, function, folders, question, done), 0
-            while wait([asked], _LOOK_SECONDS).not_done:
+            answering, seen = pool.submit(_there, function, folders, question, done), 0
+            while wait([answering], _LOOK_SECONDS).not_done:
                 token.check()
-                seen = _told(done, seen, progress)
-            _told(done, seen, progress)
-            answer: Answer = asked.result()
+                seen = _report_progress(done, seen, progress)
+            _report_progress(done, seen, progress)
+            answer: Answer = answering.result()
             return answer
         except (BrokenProcessPool, ShutdownExecutorError) as error:
             why = "the process for this request was killed, most likely because memory ran out"
@@ -116,7 +116,7 @@ def _asked(
             pool.shutdown(kill_workers=True)
 
 
-def _told(done: Path, seen: int, progress: Callable[[int], None] | None) -> int:
+def _report_progress(done: Path, seen: int, progress: Callable[[int], None] | None) -> int:
     """Report the progress of another process: its file grows by a byte per rank, as a queue needs a process."""
     now = done.stat().st_size if done.exists() else 0
     if progress is not None and now > seen:

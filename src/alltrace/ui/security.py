@@ -139,7 +139,7 @@ class Tickets:
         """A ticket for one request of `path`, within `TICKET_SECONDS`."""
         ticket, now = secrets.token_urlsafe(16), time.monotonic()
         with self._lock:
-            self._open = {t: kept for t, kept in self._open.items() if kept[1] > now}
+            self._open = {t: entry for t, entry in self._open.items() if entry[1] > now}
             while len(self._open) >= _MOST_TICKETS:
                 del self._open[next(iter(self._open))]
             self._open[ticket] = (path, now + TICKET_SECONDS)

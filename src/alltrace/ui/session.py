@@ -209,12 +209,12 @@ class Session:
     def kept(self, name: str, make: Callable[[], Any], token: Token = WANTED) -> Any:
         """The answer cached under `name`, made by `make()` the first time; other names do not wait for it."""
         with self._lock:
-            kept = self._kept  # of a run that is opened again meanwhile, what is made now is of the old one
+            answers = self._kept  # of a run that is opened again meanwhile, what is made now is of the old one
             making = self._making.setdefault(name, threading.Lock())
         with alone(making, token):
-            if name not in kept:
-                kept[name] = make()
-            return kept[name]
+            if name not in answers:
+                answers[name] = make()
+            return answers[name]
 
     def made(self, stage: str, make: Callable[[Callable[[int], None]], Any], token: Token = WANTED) -> Any:
         """The answer of a stage: cached, or made by `make(advance)`, which reports how many ranks are done."""

@@ -81,10 +81,10 @@ class Stages:
             ]
 
     def _rest_s(self, stage: _Stage, now: float) -> float | None:
-        made = stage.done - stage.kept
-        if stage.state != "doing" or stage.since is None or made <= 0 or now - stage.since < _LEAST_SECONDS:
+        computed = stage.done - stage.kept
+        if stage.state != "doing" or stage.since is None or computed <= 0 or now - stage.since < _LEAST_SECONDS:
             return None
-        return round((now - stage.since) * max(self._ranks - stage.done, 0) / made, 1)
+        return round((now - stage.since) * max(self._ranks - stage.done, 0) / computed, 1)
 
     @property
     def current(self) -> str:

@@ -109,9 +109,9 @@ def _each(
     chosen = [run.rank(r).record for r in sorted(set(ranks))] if ranks is not None else list(run.ranks)
     resolved: list[tuple[int, Question, dict[str, Any]]] = []
     wanted = False
-    for number, (recipe, given) in enumerate(questions):
+    for number, (recipe, values) in enumerate(questions):
         try:
-            options = resolve_options(recipe, given)
+            options = resolve_options(recipe, values)
             recipe.reads(options)
             aligning_for = wants_alignment(recipe, run, options)
             check_imported(run, recipe, options, aligned=aligning_for)

@@ -226,8 +226,8 @@ def judgement(rows: Sequence[Mapping[str, Any]], notes: Sequence[str] = (), *, c
     limits = [{**row, "sentence": _sentence(row)} for row in rows]
     broken = [row["sentence"] for row in limits if row["verdict"] not in ("held", "skipped")]
     number = sum(row["verdict"] != "skipped" for row in limits)
-    held = f"{counted(number, 'limit')} {'is' if number == 1 else 'are'} held."
-    verdict = f"{len(broken)} of {counted(number, 'limit')} not held: {'; '.join(broken)}." if broken else held
+    all_hold = f"{counted(number, 'limit')} {'is' if number == 1 else 'are'} held."
+    verdict = f"{len(broken)} of {counted(number, 'limit')} not held: {'; '.join(broken)}." if broken else all_hold
     return Answer.of(limits, COLUMNS, tuple(notes))._replace(verdict=f"{change} {verdict}".strip())
 
 
