@@ -35,7 +35,7 @@ USER_INTERFACES = {"cli", "mcp", "report", "ui"}  # import every layer below the
 MOST_LINES = 700
 CIRCLES = {
     # a scenario has faults and a layout, and these check and change a scenario
-    frozenset({"alltrace.synth.scenario", "alltrace.synth.faults", "alltrace.synth.layouts"}),
+    frozenset({"alltrace.synth.scenario", "alltrace.synth.faults", "alltrace.synth.layouts"})
 }
 RUNS_CODE = {"code", "cffi", "cloudpickle", "ctypes", "dill", "imp", "joblib", "marshal", "pickle", "runpy", "shelve"}
 MAY_RUN_CODE = {

@@ -46,10 +46,7 @@ def main() -> int:
 def rendered() -> dict[Path, str]:
     """What README.md and the pictures should be; makes the demo's run in the current folder."""
     _output("alltrace demo --output demo")
-    return {
-        **{page: fill_outputs(page.read_text(encoding="utf-8")) for page in (README, START)},
-        PICTURE: _picture(),
-    }
+    return {**{page: fill_outputs(page.read_text(encoding="utf-8")) for page in (README, START)}, PICTURE: _picture()}
 
 
 def fill_outputs(text: str) -> str:

@@ -17,10 +17,7 @@ from pathlib import Path
 
 SOURCE = Path(__file__).with_name("calls.c")
 IMPLEMENTATIONS = ("openmpi", "mpich")
-_LAUNCH = {
-    "openmpi": ("mpirun", "--allow-run-as-root", "--oversubscribe", "-np"),
-    "mpich": ("mpiexec.hydra", "-n"),
-}
+_LAUNCH = {"openmpi": ("mpirun", "--allow-run-as-root", "--oversubscribe", "-np"), "mpich": ("mpiexec.hydra", "-n")}
 _RANK = {"openmpi": "%q{OMPI_COMM_WORLD_RANK}", "mpich": "%q{PMI_RANK}"}
 _MARK = "ALLTRACE_MPI_RECORDING"
 _LIMIT_S = 180

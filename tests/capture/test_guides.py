@@ -129,8 +129,7 @@ def launches(page):
 
 
 @pytest.mark.parametrize(
-    "page",
-    [pytest.param(page, id=page.stem, marks=() if launches(page) else pytest.mark.nightly) for page in GUIDES],
+    "page", [pytest.param(page, id=page.stem, marks=() if launches(page) else pytest.mark.nightly) for page in GUIDES]
 )
 def test_every_command_of_a_guide_runs_in_its_order(page, here, tmp_path, request, monkeypatch):
     lines = commands(page)

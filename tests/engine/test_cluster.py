@@ -135,11 +135,7 @@ def test_a_killed_worker_costs_a_retry_not_the_answer(tmp_path):
 
 
 def test_a_task_that_kills_workers_is_given_up_alone():
-    with (
-        cluster(1) as made,
-        dask_engine(made.scheduler_address) as engine,
-        using(engine),
-    ):
+    with cluster(1) as made, dask_engine(made.scheduler_address) as engine, using(engine):
         (outcome,) = run_tasks(deadly, [1])
     with pytest.raises(AlltraceError, match="killed several workers"):
         outcome.get()

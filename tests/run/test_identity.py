@@ -437,10 +437,7 @@ def test_windows_of_one_process_under_any_names():
     assert sources_of(recorded("b", 200, 300, rank=0), recorded("a", 0, 100, rank=1)) == [[0], [1]]
     assert sources_of(
         recorded("b", 200, 300, environment={"RANK": "0"}), recorded("a", 0, 100, environment={"RANK": "1"})
-    ) == [
-        [0],
-        [1],
-    ]
+    ) == [[0], [1]]
     assert sources_of(recorded("b", 200, None), recorded("a", 0, 100)) == [[0], [1]]
 
 

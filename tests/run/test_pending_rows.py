@@ -17,7 +17,7 @@ column = st.sampled_from(["values", "some", "none"])
 
 @settings(max_examples=cases(50, 150), deadline=None)
 @given(
-    batches=st.lists(st.tuples(st.integers(1, 9), column, column, column, st.integers(0, 2)), min_size=1, max_size=8),
+    batches=st.lists(st.tuples(st.integers(1, 9), column, column, column, st.integers(0, 2)), min_size=1, max_size=8)
 )
 def test_rows_come_back(batches):
     held = HeldColumns(RANGES)

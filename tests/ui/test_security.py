@@ -192,12 +192,7 @@ def test_which_names_are_the_servers(header, listening, allowed):
 def test_browsers_leave_out_the_port_80():
     assert [
         host_allowed(h, "127.0.0.1", 80) for h in ("127.0.0.1", "127.0.0.1:80", "127.0.0.1:81", "evil.example")
-    ] == [
-        True,
-        True,
-        False,
-        False,
-    ]
+    ] == [True, True, False, False]
 
 
 @pytest.mark.parametrize("path", PATHS)

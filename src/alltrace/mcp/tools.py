@@ -9,10 +9,7 @@ from pathlib import Path
 
 from alltrace.api import OpenRun
 from alltrace.mcp.skill import cautions
-from alltrace.recipes.base import (
-    Answer,
-    OptionValue,
-)
+from alltrace.recipes.base import Answer, OptionValue
 from alltrace.trace.errors import UsageError, encodable, printable
 from alltrace.ui.json_values import plain
 

@@ -186,14 +186,7 @@ class _Calls(NamedTuple):
             int(p): (value["start"][waits][process[waits] == p], value["end"][waits][process[waits] == p])
             for p in np.unique(process[row])
         }
-        return cls(
-            _joined(table)[row],
-            process[row],
-            value["start"][row],
-            value["end"][row],
-            np.isin(row, graph),
-            done,
-        )
+        return cls(_joined(table)[row], process[row], value["start"][row], value["end"][row], np.isin(row, graph), done)
 
     def of_processes(self, recorded: Int64) -> _Calls:
         """Without the calls of processes that have no device work while others of the rank have: in another report.

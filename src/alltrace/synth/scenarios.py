@@ -5,10 +5,7 @@ from alltrace.synth.scenario import Environment, Layout, Scenario, Work
 from alltrace.trace.errors import UsageError
 
 _ALL = (
-    Scenario(
-        name="healthy",
-        about="16 ranks on 2 hosts, data parallel, nothing wrong",
-    ),
+    Scenario(name="healthy", about="16 ranks on 2 hosts, data parallel, nothing wrong"),
     Scenario(
         name="straggler",
         about="16 ranks on 2 hosts, data parallel; the kernels of one rank take 25 % longer",

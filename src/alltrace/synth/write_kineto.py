@@ -183,10 +183,9 @@ def _call(report: Report, name: str, payload: dict[str, Any], sequence: int | No
     count = int(payload["Message size [bytes]"])
     members = len(group.ranks)
     # NCCL's size is a rank's share in both; the shares of all members make up the other side
-    sent, received = {
-        "ncclAllGather": (count, count * members),
-        "ncclReduceScatter": (count * members, count),
-    }.get(name, (count, count))
+    sent, received = {"ncclAllGather": (count, count * members), "ncclReduceScatter": (count * members, count)}.get(
+        name, (count, count)
+    )
     odd = count % 2  # a size that no number of bfloat16 has
     call: dict[str, Any] = {
         "Collective name": _CALLS[name],

@@ -25,16 +25,7 @@ from alltrace.run.overlay import signature as run_signature
 from alltrace.run.rank import Rank
 from alltrace.run.store import Run, SentRun
 from alltrace.run.verify import TILES
-from alltrace.tiles.files import (
-    FACTS,
-    HEAT,
-    NO_DATA,
-    as_shares,
-    heat_table,
-    rank_file,
-    read_rank,
-    write_rank,
-)
+from alltrace.tiles.files import FACTS, HEAT, NO_DATA, as_shares, heat_table, rank_file, read_rank, write_rank
 from alltrace.tiles.grid import Grid, grid_of
 from alltrace.tiles.rank_tiles import SUMMARY_PARTS, TrackTiles, binned, shared_tables, summary_of, tracks_of
 from alltrace.tiles.tracks import SUMMARY, integers
@@ -61,11 +52,7 @@ class Pyramid:
 
 
 def pyramid(
-    run: Run,
-    *,
-    folder: Path | None = None,
-    jobs: int | None = None,
-    progress: Callable[[int], None] | None = None,
+    run: Run, *, folder: Path | None = None, jobs: int | None = None, progress: Callable[[int], None] | None = None
 ) -> Pyramid:
     """The pyramid of `run`, which should be aligned before: the one that is kept, or a new one."""
     # `folder`: where to keep it; None for `RUN/tiles`, or the cache where that cannot be written.

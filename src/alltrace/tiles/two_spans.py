@@ -50,12 +50,7 @@ def difference(
     for row in rows.values():
         row["more_ns"] = row["second_ns"] - row["first_ns"]
     names = sorted(rows.values(), key=lambda r: (-abs(r["more_ns"]), r["kind"], r["name"]))
-    return {
-        "breakdown": breakdown,
-        "names": names,
-        "ranks_asked": len(ranks),
-        "ranks_done": other["ranks_done"],
-    }
+    return {"breakdown": breakdown, "names": names, "ranks_asked": len(ranks), "ranks_done": other["ranks_done"]}
 
 
 _NUMBERS = ("first_count", "second_count", "first_ns", "second_ns")

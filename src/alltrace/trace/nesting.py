@@ -108,10 +108,7 @@ def enclosing(
         queries.append(pairs[0, :written].copy())
         rows.append(pairs[1, :written].copy())
     query, row = np.concatenate(queries), np.concatenate(rows)
-    return (
-        query if call_order is None else call_order[query],
-        row if range_order is None else range_order[row],
-    )
+    return (query if call_order is None else call_order[query], row if range_order is None else range_order[row])
 
 
 def _clipped(starts: Int64, ends: Int64) -> tuple[Int64, Int64]:

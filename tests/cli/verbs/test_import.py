@@ -25,11 +25,7 @@ def reports(tmp_path):
             3,
             "text: no step lines in 1 line; expected step lines of a supported training framework",
         ),
-        (
-            ["--training-log", "text", "--pattern", "s(?P<step>.) (?P<loss>.)"],
-            3,
-            "expected lines that match --pattern",
-        ),
+        (["--training-log", "text", "--pattern", "s(?P<step>.) (?P<loss>.)"], 3, "expected lines that match --pattern"),
         (
             ["--gpu-log", "gpu.csv", "--gpu-log-utc-offset", "CET"],
             2,

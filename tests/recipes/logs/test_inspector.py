@@ -128,11 +128,7 @@ def test_the_shortest_came_last_and_the_others_waited(tmp_path):
     assert [
         (found[r]["last"], found[r]["last_percent"], found[r]["caused_wait_us"], found[r]["waited_us"])
         for r in range(3)
-    ] == [
-        (0, 0.0, 0.0, 800.0),
-        (4, 100.0, 1400.0, 0.0),
-        (0, 0.0, 0.0, 600.0),
-    ]
+    ] == [(0, 0.0, 0.0, 800.0), (4, 100.0, 1400.0, 0.0), (0, 0.0, 0.0, 600.0)]
     reduced = next(r for r in rows(tmp_path / "b", ranks, "collectives") if r["op"] == "AllReduce")
     assert (reduced["instances"], reduced["complete"], reduced["skew_median_us"], reduced["skew_max_us"]) == (
         4,

@@ -68,10 +68,7 @@ def test_what_the_program_prints_at_its_end(tmp_path):
     # 1024 bytes at 1 GB/s take 1.024 us, 2048 bytes at 2 GB/s as long
     assert [
         (r["size_bytes"], r["time_us"], r["algbw_gb_per_s"], r["busbw_gb_per_s"]) for r in rows if r["place"] == "in"
-    ] == [
-        (1024, 1.024, 1.0, 1.5),
-        (2048, 1.024, 2.0, 3.0),
-    ]
+    ] == [(1024, 1.024, 1.0, 1.5), (2048, 1.024, 2.0, 3.0)]
 
 
 def test_compare(tmp_path):

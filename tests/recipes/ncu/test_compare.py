@@ -24,10 +24,7 @@ def test_launches_are_matched_by_name_configuration_and_order():
     rows = answer.table.to_pylist()
     assert [
         (r["launch_a"], r["launch_b"], r["metric"], r["a"], r["b"], r["change"], r["change_percent"]) for r in rows
-    ] == [
-        (0, 1, "duration_ns", 100.0, 80.0, -20.0, -20.0),
-        (1, 2, "duration_ns", 200.0, 250.0, 50.0, 25.0),
-    ]
+    ] == [(0, 1, "duration_ns", 100.0, 80.0, -20.0, -20.0), (1, 2, "duration_ns", 200.0, 250.0, 50.0, 25.0)]
     alone = answer.further["unmatched"].table.to_pylist()
     assert [(r["report"], r["name"], r["grid"]) for r in alone] == [
         ("a.ncu-rep", "gone()", "80x1x1"),

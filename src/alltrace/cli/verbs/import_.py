@@ -63,9 +63,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="name of the job, the same in all its runs; default: the batch system's name of the job",
     )
     group.add_argument(
-        "--revision",
-        metavar="REV",
-        help="version of the program, such as a git commit; default: the CI job's commit",
+        "--revision", metavar="REV", help="version of the program, such as a git commit; default: the CI job's commit"
     )
     group.add_argument(
         "--tag", action="append", default=[], metavar="TAG", help="a tag of the run; may be given several times"
