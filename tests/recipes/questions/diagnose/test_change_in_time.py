@@ -189,6 +189,7 @@ def job_of(**times_of_classes):
         of=lambda name: times[:, :, CLASSES.index(name)],
         facts={r: SimpleNamespace(steps=np.arange(10), work=work) for r in range(4)},
         name_of_most=lambda _sums: "gemm",
+        judged=lambda facts: (facts.steps, facts.steps),
         loss=lambda _classes, lost, *_, **__: lost,
     )
 

@@ -24,7 +24,7 @@ from alltrace.recipes.questions.diagnose.same_work import SameWork, breadth, mos
 from alltrace.recipes.questions.diagnose.stalls import stalls
 from alltrace.replay.rank_graph import COMPUTE
 from alltrace.trace.arrays import Flags, Floats, Int64
-from alltrace.trace.distinct import distinct_rows
+from alltrace.trace.distinct import distinct_rows, run_starts
 from alltrace.trace.number_text import number_ranges
 
 _MIX = np.int64(0x9E3779B97F4A7C1)  # an odd number; its multiples distinguish sets of names
@@ -56,9 +56,7 @@ def even_durations(run: RecoveredTime, ranks: Int64, steps: Int64, apart: Flags,
         step = replay.step[base : base + size]
         mine = np.flatnonzero((part.kind == COMPUTE) & (took > 0) & np.isin(step, steps))
         order = mine[np.lexsort((part.when[mine], step[mine]))]
-        begins = (
-            np.flatnonzero(np.concatenate(([True], np.diff(step[order]) != 0))) if len(order) else np.empty(0, np.int64)
-        )
+        begins = run_starts(step[order])
         within = np.arange(len(order)) - np.repeat(begins, np.diff(np.append(begins, len(order))))
         nodes.append(order + base)
         own.append(took[order])
@@ -72,7 +70,7 @@ def even_durations(run: RecoveredTime, ranks: Int64, steps: Int64, apart: Flags,
     if len(node):
         same = distinct_rows(*key.T)[1]
         order = np.lexsort((took, same))
-        begins = np.flatnonzero(np.concatenate(([True], np.diff(same[order]) != 0)))
+        begins = run_starts(same[order])
         having = np.diff(np.append(begins, len(order)))
         whole = np.concatenate(([0.0], np.cumsum(took[order])))
         cut = having // _EXTREMES
@@ -279,9 +277,8 @@ def _stalls(all_ranks: AllRankFacts, stalled: Mapping[int, Int64]) -> list[_Caus
     works: Counter[int] = Counter()
     for row, (rank, beyond) in zip(rows.tolist(), sorted(stalled.items()), strict=True):
         facts = all_ranks.facts[rank]
-        at = np.searchsorted(all_ranks.steps, facts.steps)
-        judged = np.isin(facts.steps, all_ranks.steps)
-        lost[row, at[judged]] = beyond[judged].sum(axis=1)
+        judged, at = all_ranks.judged(facts)
+        lost[row, at] = beyond[judged].sum(axis=1)
         for name, taken in zip(facts.work.names.tolist(), beyond[judged].sum(axis=0).tolist(), strict=True):
             works[name] += taken
     if not lost.any():

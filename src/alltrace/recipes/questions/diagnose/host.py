@@ -249,7 +249,7 @@ def _without_launching(all_ranks: AllRankFacts, run: RecoveredTime) -> Int64 | N
 
 
 def _evidence(all_ranks: AllRankFacts, name: str, lost: Floats, chosen: Flags) -> tuple[str, dict[str, float]]:
-    facts = [f for f, c in zip(all_ranks.facts.values(), chosen, strict=True) if c]
+    facts = all_ranks.facts_of(chosen)
     mine = lost[chosen]
     evidence: dict[str, float] = {
         "stalled_ns_per_step": float(np.round(mine.mean())),

@@ -125,10 +125,8 @@ def resolved(findings: Sequence[Finding]) -> list[Finding]:
 def _kernel(all_ranks: AllRankFacts, late: Flags) -> str:
     growth: defaultdict[int, float] = defaultdict(float)
     for facts in all_ranks.facts.values():
-        at = np.searchsorted(all_ranks.steps, facts.steps)
-        judged = np.isin(facts.steps, all_ranks.steps)
-        after = late[np.minimum(at, len(late) - 1)]
-        sums = [facts.work.sums_ns[judged & part] for part in (after, ~after)]
+        judged, at = all_ranks.judged(facts)
+        sums = [facts.work.sums_ns[judged[part]] for part in (late[at], ~late[at])]
         if not all(len(s) for s in sums):
             continue
         more = sums[0].mean(axis=0) - sums[1].mean(axis=0)

@@ -17,7 +17,7 @@ from alltrace.recipes.analysis.kernel_families import family_of
 from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
 from alltrace.recipes.questions.diagnose.kernel_work import PIECES
 from alltrace.trace.arrays import Floats, Int64
-from alltrace.trace.distinct import distinct_rows
+from alltrace.trace.distinct import distinct_rows, run_starts
 
 _LEAST_COVERED = 0.5  # a ratio is known where works that other ranks have too take this share of the time in kernels
 
@@ -47,7 +47,7 @@ def same_work(all_ranks: AllRankFacts) -> SameWork:
     ratio, kernel_ns = np.full((ranks, pieces), np.nan), np.zeros((ranks, pieces))
     compute = all_ranks.of("compute")
     for row, (facts, usual) in enumerate(zip(all_ranks.facts.values(), typical, strict=True)):
-        rows, places = (np.arange(pieces),) * 2 if all_ranks.whole_run else _known_steps(all_ranks, facts.steps)
+        rows, places = (np.arange(pieces),) * 2 if all_ranks.whole_run else all_ranks.judged(facts)
         kernel_ns[row, places] = facts.work.total_ns[rows]
         known = ~np.isnan(usual)
         took = facts.work.sums_ns[rows][:, known].sum(axis=1)
@@ -136,14 +136,8 @@ def _typical(all_ranks: AllRankFacts) -> tuple[Floats, ...]:
     mean = np.concatenate([f.work.sums_ns.sum(axis=0) for f in given]) / np.maximum(counts, 1)
     code = distinct_rows(*works.T)[1]
     order = np.lexsort((mean, code))
-    begins = np.flatnonzero(np.concatenate(([True], np.diff(code[order]) != 0)))
+    begins = run_starts(code[order])
     having = np.diff(np.append(begins, len(order)))
     quartile = mean[order][begins + (having - 1) // 4]
     typical = np.where(having > 1, quartile, np.nan)[code]
     return tuple(np.split(typical, np.cumsum(sizes)[:-1]))
-
-
-def _known_steps(all_ranks: AllRankFacts, steps: Int64) -> tuple[Int64, Int64]:
-    at = np.searchsorted(all_ranks.steps, steps)
-    known = np.flatnonzero(np.isin(steps, all_ranks.steps))
-    return known, at[known]
