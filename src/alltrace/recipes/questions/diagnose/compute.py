@@ -99,6 +99,7 @@ _SURE_OF_CHANGE = 0.9
 
 _OWN_WORK = 0.5  # what a host alone does is the cause if it has this share of what it does more than others
 _CULPRIT = 0.5  # ranks with this share of the largest excess of work have too much of it
+_ONE_CAUSE = 0.1  # less beside a loss of the same ranks may be a part of it: losses are no surer than that
 
 
 @dataclass(frozen=True)
@@ -174,10 +175,29 @@ def _causes(all_ranks: AllRankFacts) -> list[_Cause]:
     return [
         *_stalls(disturbed, stalled),
         *(_throttling(all_ranks, work, values, group) for group in _together(changed)),
-        *_slow_devices(all_ranks, work, slow),
-        *_uneven_work(all_ranks, work, uneven),
+        *_one_of_each([*_slow_devices(all_ranks, work, slow), *_uneven_work(all_ranks, work, uneven)]),
         *_random(all_ranks, work, slow, uneven),
     ]
+
+
+def _one_of_each(causes: Sequence[_Cause]) -> list[_Cause]:
+    """The causes, each with what the same ranks lose to the same kind, and with little that they lose to another.
+
+    More work often has more data in launches that look like those of others, as an optimizer's have.
+    """
+    joined: list[_Cause] = []
+    for cause in causes:
+        for place, other in enumerate(joined):
+            less, more = sorted((cause, other), key=lambda c: float(c.lost.sum()))
+            part = less.kind == more.kind or less.lost.sum() <= _ONE_CAUSE * more.lost.sum()
+            if part and np.array_equal(less.rows, more.rows):
+                name = "excess_ns_per_step"
+                evidence = {**more.evidence, name: less.evidence[name] + more.evidence[name]}
+                joined[place] = replace(more, lost=less.lost + more.lost, evidence=evidence)
+                break
+        else:
+            joined.append(cause)
+    return joined
 
 
 def _of_whole_hosts(all_ranks: AllRankFacts, slow: Variation, least: float) -> Variation:
@@ -201,7 +221,9 @@ def _slow_devices(all_ranks: AllRankFacts, work: SameWork, slow: Variation) -> l
         excess[row] = float(np.median(beyond[beyond > slow.least])) if (beyond > slow.least).any() else 0.0
     broad = np.array([chosen[row] and breadth(all_ranks, work, row) >= _DEVICE for row in range(len(chosen))])
     causes = []
-    tolerance = 3 * np.nan_to_num(slow.noise) / np.sqrt(max(values.shape[1], 1))
+    usual = slow.level[~chosen & ~np.isnan(slow.level)]
+    apart = float(np.std(usual)) if len(usual) else 0.0  # devices that are not slow are not equal either
+    tolerance = 3 * np.hypot(np.nan_to_num(slow.noise) / np.sqrt(max(values.shape[1], 1)), apart)
     left = chosen & broad
     host_excess, rows_of = _slow_hosts(all_ranks, excess, left, tolerance)
     for hosts in _alike(host_excess, tolerance):
@@ -551,7 +573,8 @@ def _findings(all_ranks: AllRankFacts, causes: Sequence[_Cause]) -> list[Finding
             # of n independent parts of a step that all wait for, each varies by a square root of n-th of the step
             most = all_ranks.loss(_CLASSES, cause.lost).estimate_ns * np.sqrt(max(_operations_per_step(all_ranks), 1))
             loss = replace(loss, estimate_ns=min(loss.estimate_ns, round(most)))
-        hidden = all_ranks.loss(_CLASSES, whole).estimate_ns - all_ranks.loss(_CLASSES, whole - cause.lost).estimate_ns
+        without, alone_ns = (all_ranks.loss(_CLASSES, lost).estimate_ns for lost in (whole - cause.lost, cause.lost))
+        hidden = all_ranks.loss(_CLASSES, whole).estimate_ns - without - alone_ns  # by other causes
         clear = cause.kind in ("straggler", "slow-host") and cause.evidence.get("slowdown", 1.0) >= _CLEAR
         evidence = {name: round(value, 3) for name, value in cause.evidence.items()}
         told = clear or (cause.kind != "jitter" and hidden >= least)

@@ -141,7 +141,9 @@ def find(all_ranks: AllRankFacts) -> list[Finding]:
             change = partial(
                 _without_waits, all_ranks, _by_rank(all_ranks, short), () if behind else ("host-pause", "data")
             )
-        loss = all_ranks.loss(classes, lost, change, shared=HOST_CLASSES if of_host else ())
+        # a host that launches in no time comes to its other work sooner, but no device waits for launches then
+        shared = [c for c in HOST_CLASSES if of_host and (name != "launch" or c not in OF_HOST)]
+        loss = all_ranks.loss(classes, lost, change, shared=shared)
         # a loader that keeps few hosts waiting is hardly faster than the steps are, and limits shorter ones
         least = 2 * LEAST_SHARE if name == "data" else HIGH_SHARE
         told = (hidden or name == "data") and 2 * chosen.sum() <= len(chosen)
@@ -165,6 +167,9 @@ def _clearly_more(host_ns: Floats, chosen: Flags) -> float:
 def _short_pauses(all_ranks: AllRankFacts, waits: Floats) -> Floats:
     """(ranks, steps): what few ranks take longer from a wait to the next launch than others, ns; 0 for others."""
     beyond = all_ranks.excess(waits)
+    pace_ns = np.array([f.launch_ns for f in all_ranks.facts.values()])
+    slower = np.maximum(pace_ns / max(float(np.percentile(pace_ns, 25, method="lower")), 1.0) - 1, 0)
+    beyond = np.maximum(beyond - slower[:, None] * (waits - beyond), 0)  # who launches slowly does so after waits too
     total = beyond.sum(axis=1)
     rows = (total >= _CULPRIT_SHARE * total.max(initial=0)) & (total >= _LEAST_PAUSED * all_ranks.span_ns)
     counts = np.array([f.call_counts.get("sync", 0) / max(len(f.steps), 1) for f in all_ranks.facts.values()])
