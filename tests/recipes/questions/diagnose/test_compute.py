@@ -243,6 +243,7 @@ def test_what_other_ranks_compute_longer_hides_a_rank_and_what_it_loses_by_itsel
 
     all_ranks = SimpleNamespace(
         own=own, span_ns=10_000, steps=np.arange(2), ranks=np.arange(4), roles={}, whole_run=False, loss=loss,
+        less_compute=lambda lost: lost,
         of=lambda _name: own, alignment=SimpleNamespace(error_ns=lambda *_: 0),
         facts={r: SimpleNamespace(work=SimpleNamespace(slices=None)) for r in range(4)},
     )  # fmt: skip
@@ -334,6 +335,8 @@ def test_what_a_rank_does_alone_is_found_beside_what_it_does_slowly():
         return SimpleNamespace(work=work)
 
     ranks = {rank: facts((100, 200)) for rank in range(3)} | {3: facts((180, 200, 50), (1, 2, 3))}
-    all_ranks = SimpleNamespace(facts=ranks, name_of_most=lambda amounts: str(max(amounts, key=amounts.__getitem__)))
+    all_ranks = SimpleNamespace(
+        facts=ranks, name_of_most=lambda parts: str(max(zip(*parts[0], strict=True), key=lambda one: one[1])[0])
+    )
     assert most_added(all_ranks, np.array([3])) == ("3", 1.0)
     assert most_added(all_ranks, np.array([0])) == ("1", 0.0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial, reduce
 from typing import Any
@@ -24,7 +24,7 @@ from alltrace.replay.join import Replay
 from alltrace.replay.peers import Peers
 from alltrace.replay.rank_graph import RankGraph
 from alltrace.trace.arrays import Flags, Floats, Int64
-from alltrace.trace.distinct import rows_by, run_starts
+from alltrace.trace.distinct import distinct, rows_by, run_starts
 from alltrace.trace.intervals import difference, intersection, merge, overlap_ns, union
 
 CULPRIT_SHARE = 0.5  # a rank is a culprit when it loses at least this share of what the worst rank loses
@@ -157,9 +157,12 @@ class AllRankFacts:
         """The text of a name."""
         return self._texts(pa.array([ident], pa.int64()))[0].as_py() or ""
 
-    def name_of_most(self, amounts: Mapping[int, float]) -> str:
-        """The text of the name with the largest amount; empty without any."""
-        return self.name(max(amounts, key=lambda ident: (amounts[ident], -ident))) if amounts else ""
+    def name_of_most(self, parts: Iterable[tuple[Int64, NDArray[Any]]]) -> str:
+        """The text of the name with the largest sum, of parts that are names and amounts of them; empty without any."""
+        none = np.empty(0, np.int64), np.empty(0)
+        names, amounts = (np.concatenate(values) for values in zip(none, *parts, strict=True))
+        known, at = distinct(names)
+        return self.name(int(known[np.bincount(at, amounts).argmax()])) if len(known) else ""
 
     @cached_property
     def times(self) -> Floats:
@@ -300,6 +303,17 @@ class AllRankFacts:
         rest = (self.own - (held - waited)).max(axis=0)
         found: Floats = np.clip(np.minimum(held.sum(axis=0), self.lengths - rest), 0, None)
         return found
+
+    def less_compute(self, lost: Floats) -> Callable[[RecoveredTime], Int64]:
+        """A change that makes kernels take `lost` (ranks, steps) less in each step, ns."""
+        compute = self.of("compute")
+        share = np.divide(lost, compute, out=np.zeros_like(compute), where=compute > 0)
+        return partial(RecoveredTime.less_compute, ranks=self.ranks, steps=self.numbers, share=share)
+
+    @property
+    def numbers(self) -> list[int] | None:
+        """The numbers of the judged steps; None if the ranks' runs had to count as one."""
+        return None if self.whole_run else self.steps.tolist()
 
     def waiting_ns(self, lost: Floats) -> int:
         """The ceiling of what all wait for: each step's median of `lost` (ranks, steps) of those that lose, ns."""

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,8 +14,8 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from alltrace.recipes.analysis.change_in_time import Throttled, throttled, to_fastest
-from alltrace.recipes.analysis.variation import Variation, variation
+from alltrace.recipes.analysis.change_in_time import Throttled, throttled
+from alltrace.recipes.analysis.variation import Variation, by_step, variation
 from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
 from alltrace.recipes.questions.diagnose.finding import LEAST_SHARE, Finding
 from alltrace.recipes.questions.diagnose.recovered_time import RecoveredTime
@@ -160,7 +159,7 @@ def _causes(all_ranks: AllRankFacts) -> list[_Cause]:
     # costs below the smallest share of a step that is reported
     least = LEAST_SHARE * length / compute
     slow = _of_whole_hosts(all_ranks, variation(work.ratio, least), least)
-    values = to_fastest(work.ratio)
+    values = by_step(work.ratio)
     # of the device are changes of which most kernels of a family are slower
     changes = [] if all_ranks.whole_run else throttled(values, least)
     changed = [c for c in changes if breadth(all_ranks, work, c.row) >= _DEVICE]
@@ -296,13 +295,12 @@ def _stalls(all_ranks: AllRankFacts, stalled: Mapping[int, Int64]) -> list[_Caus
         return []
     rows = np.flatnonzero(np.isin(all_ranks.ranks, list(stalled)))
     lost = np.zeros(all_ranks.own.shape)
-    works: Counter[int] = Counter()
+    works = []
     for row, (rank, beyond) in zip(rows.tolist(), sorted(stalled.items()), strict=True):
         facts = all_ranks.facts[rank]
         judged, at = all_ranks.judged(facts)
         lost[row, at] = beyond[judged].sum(axis=1)
-        for name, taken in zip(facts.work.names.tolist(), beyond[judged].sum(axis=0).tolist(), strict=True):
-            works[name] += taken
+        works.append((facts.work.names, beyond[judged].sum(axis=0)))
     if not lost.any():
         return []
     first = int((lost > 0).any(axis=0).argmax())
@@ -538,8 +536,6 @@ def _findings(all_ranks: AllRankFacts, causes: Sequence[_Cause]) -> list[Finding
     """The findings. One that a larger one hides is reported if it would cost time without that."""
     whole = np.minimum(sum((c.lost for c in causes), np.zeros_like(all_ranks.own)), all_ranks.own)
     least = max(LEAST_SHARE * all_ranks.span_ns, 1)
-    steps = None if all_ranks.whole_run else all_ranks.steps.tolist()
-    compute = all_ranks.of("compute")
     # between ranks with unconnected clocks, a replay has no waiting
     first, *others = all_ranks.ranks.tolist()
     connected = all_ranks.alignment is not None and all(
@@ -549,13 +545,14 @@ def _findings(all_ranks: AllRankFacts, causes: Sequence[_Cause]) -> list[Finding
     costly = [c for c in causes if c.lost.max(initial=0.0) >= 1]
     for cause in costly:
         ranks = all_ranks.ranks[cause.rows].tolist()
-        share = np.divide(cause.lost, compute, out=np.zeros_like(compute), where=compute > 0)
-        undo = partial(RecoveredTime.less_compute, ranks=all_ranks.ranks, steps=steps, share=share)
+        undo = all_ranks.less_compute(cause.lost)
         if cause.even is not None:
             apart, even = cause.even
             undo = partial(even_durations, ranks=all_ranks.ranks, steps=all_ranks.steps, apart=apart, even=even)
         if cause.kind == "device-stall":
-            undo = partial(RecoveredTime.less_of_longest, ranks=all_ranks.ranks, steps=steps, lost_ns=cause.lost)
+            undo = partial(
+                RecoveredTime.less_of_longest, ranks=all_ranks.ranks, steps=all_ranks.numbers, lost_ns=cause.lost
+            )
         # of several causes of one rank each has its share of the time; one alone is undone as `whatif` undoes a rank
         alone = not any(len(np.intersect1d(cause.rows, c.rows)) for c in costly if c is not cause)
         alone = alone and all(all_ranks.facts[rank].work.slices is None for rank in ranks)

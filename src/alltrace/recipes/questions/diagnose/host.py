@@ -249,7 +249,7 @@ def _without_launching(all_ranks: AllRankFacts, run: RecoveredTime) -> Int64 | N
     if not short.any():
         return weights
     whole = np.maximum(short + all_ranks.of("compute"), 1)
-    less = run.less_compute(all_ranks.ranks, None if all_ranks.whole_run else all_ranks.steps.tolist(), short / whole)
+    less = run.less_compute(all_ranks.ranks, all_ranks.numbers, short / whole)
     return less if weights is None else weights + less - run.replay.weights
 
 
