@@ -26,6 +26,7 @@ from alltrace.replay.rank_graph import RankGraph
 from alltrace.trace.arrays import Flags, Floats, Int64
 from alltrace.trace.distinct import distinct, rows_by, run_starts
 from alltrace.trace.intervals import difference, intersection, merge, overlap_ns, union
+from alltrace.trace.number_text import numbered
 
 CULPRIT_SHARE = 0.5  # a rank is a culprit when it loses at least this share of what the worst rank loses
 _WORTH_A_REPLAY = 0.002  # below this share of the judged time only the ceiling is computed
@@ -152,6 +153,10 @@ class AllRankFacts:
     def lone(self) -> list[LoneOperations | None]:
         """Of each rank, in the order of `ranks`, its unmatched operations."""
         return [g.lone for g in self._given.values()]
+
+    def named(self, rows: Int64, word: str = "rank") -> str:
+        """Some ranks in a sentence; `rows`: their places in `ranks`."""
+        return numbered(word, self.ranks[rows].tolist())
 
     def name(self, ident: int) -> str:
         """The text of a name."""

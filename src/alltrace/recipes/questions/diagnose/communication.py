@@ -17,7 +17,7 @@ from alltrace.recipes.questions.diagnose.finding import Finding
 from alltrace.recipes.questions.diagnose.recovered_time import OtherOrder, RecoveredTime
 from alltrace.recipes.questions.diagnose.slow_communicators import possible_excess, slow_communicators
 from alltrace.trace.arrays import Flags, Int64
-from alltrace.trace.distinct import distinct_rows, rows_by
+from alltrace.trace.distinct import distinct_rows, rows_by, run_starts
 
 _WHOLLY = 0.9  # nothing hides an operation of which devices wait for this share
 _DIFFERENT = 4  # operations of unknown size that differ by this factor in time move different data
@@ -387,10 +387,7 @@ def _gradients(all_ranks: AllRankFacts, members: Members) -> Flags:
 def _only_sent(members: Members) -> Flags:
     """Which operations are sends with a kernel that receives nothing."""
     order = np.lexsort((members.start, members.stream, members.rank))
-    keys = [v[order] for v in (members.rank, members.stream, members.start)]
-    first = np.ones(len(order), bool)
-    first[1:] = np.any([k[1:] != k[:-1] for k in keys], axis=0)
-    at = np.flatnonzero(first)
+    at = run_starts(members.rank[order], members.stream[order], members.start[order])
     sends = np.minimum.reduceat((members.op[order] == "Send").astype(np.int8), at)
     found: Flags = np.zeros(len(order), bool)
     found[order] = np.repeat(sends, np.diff(np.append(at, len(order)))) > 0
@@ -399,13 +396,9 @@ def _only_sent(members: Members) -> Flags:
 
 def _last(members: Members, *keys: Int64) -> Flags:
     found = np.zeros(len(members.rank), bool)
-    if not len(found):
-        return found
     by = (*keys, members.step, members.rank)
-    order = np.lexsort((members.end, *by))
-    last = np.ones(len(order), bool)
-    last[:-1] = np.any([k[order][1:] != k[order][:-1] for k in by], axis=0)
-    found[order[last]] = True
+    latest_first = np.lexsort((members.end, *by))[::-1]
+    found[latest_first[run_starts(*(k[latest_first] for k in by))]] = True
     return found
 
 

@@ -24,7 +24,6 @@ from alltrace.recipes.questions.diagnose.stalls import stalls
 from alltrace.replay.rank_graph import COMPUTE
 from alltrace.trace.arrays import Flags, Floats, Int64
 from alltrace.trace.distinct import distinct_rows, run_starts
-from alltrace.trace.number_text import number_ranges
 
 _MIX = np.int64(0x9E3779B97F4A7C1)  # an odd number; its multiples distinguish sets of names
 
@@ -281,7 +280,7 @@ def _throttling(all_ranks: AllRankFacts, work: SameWork, values: Floats, group: 
         "breadth": float(np.median([breadth(all_ranks, work, row) for row in rows.tolist()])),
         **_excess_evidence(all_ranks, lost, rows, affected),
     }
-    named = _named(all_ranks.ranks[rows].tolist(), start=True)
+    named = all_ranks.named(rows, "Rank")
     how = "from one step on" if all(c.lasts for c in group) else "again and again"
     advice = (
         f"{named} {'takes' if len(rows) == 1 else 'take'} longer for the same kernels {how}; check the clock, power"
@@ -310,7 +309,7 @@ def _stalls(all_ranks: AllRankFacts, stalled: Mapping[int, Int64]) -> list[_Caus
         **_excess_evidence(all_ranks, lost, rows),
     }
     advice = (
-        f"Single kernels take far longer on {_named(all_ranks.ranks[rows].tolist())} than elsewhere and at other times;"
+        f"Single kernels take far longer on {all_ranks.named(rows)} than elsewhere and at other times;"
         " look for errors that the device corrects (Xid, ECC, NVLink), page migrations, and other processes on it."
     )
     return [_Cause("device-stall", rows, lost, advice, all_ranks.name_of_most(works), evidence, _SURE_OF_CHANGE)]
@@ -355,8 +354,7 @@ def _slow_cause(
     excess: Floats,
     hosts: tuple[str, ...] = (),
 ) -> _Cause:
-    ranks = all_ranks.ranks[rows].tolist()
-    named = _named(ranks)
+    named = all_ranks.named(rows)
     if kind == "slow-host":
         advice = (
             f"All ranks of {', '.join(hosts)} ({named}) take longer for the same kernels than others; check the host's"
@@ -378,7 +376,7 @@ def _slow_cause(
 
 
 def _partly_slow(all_ranks: AllRankFacts, work: SameWork, slow: Variation, rows: Int64, excess: Floats) -> _Cause:
-    named, where = _named(all_ranks.ranks[rows].tolist()), most_delayed(all_ranks, work, rows)
+    named, where = all_ranks.named(rows), most_delayed(all_ranks, work, rows)
     of_host = _of_hosts(all_ranks)
     advice = (
         f"{where} takes longer on {named}, and other work of its host does not; look for a lock, a slow file system, a"
@@ -432,7 +430,7 @@ def _uneven_work(all_ranks: AllRankFacts, work: SameWork, uneven: Variation) -> 
         rows = np.flatnonzero(always & (total >= _CULPRIT * total.max()))
         lost = np.zeros_like(beyond)
         lost[rows] = beyond[rows]
-        named = _named(all_ranks.ranks[rows].tolist(), start=True)
+        named = all_ranks.named(rows, "Rank")
         where, alone = most_added(all_ranks, rows)
         kind = "straggler" if _of_hosts(all_ranks) and alone >= _OWN_WORK else "imbalance"
         advice = (
@@ -440,7 +438,7 @@ def _uneven_work(all_ranks: AllRankFacts, work: SameWork, uneven: Variation) -> 
             "grids or other kernels; spread layers, tokens or experts evenly."
         )
         if kind == "straggler":
-            named = _named(all_ranks.ranks[rows].tolist())
+            named = all_ranks.named(rows)
             advice = (
                 f"Others wait for {where} of {named}, which they do not do; do it less often, on a thread of its own,"
                 " or where nobody waits."
@@ -456,7 +454,7 @@ def _uneven_work(all_ranks: AllRankFacts, work: SameWork, uneven: Variation) -> 
     if total.any():
         rows = np.flatnonzero(total >= _CULPRIT * total.max())
         advice = (
-            f"Another rank has the most work in each step ({_named(all_ranks.ranks[rows].tolist())}); "
+            f"Another rank has the most work in each step ({all_ranks.named(rows)}); "
             "balance tokens or sequence lengths over the ranks of a step."
         )
         causes.append(_uneven_cause("imbalance", all_ranks, uneven, rows, lost, advice))
@@ -492,7 +490,7 @@ def _random(all_ranks: AllRankFacts, work: SameWork, slow: Variation, uneven: Va
         rows = np.flatnonzero(slow.slow.any(axis=1))
         lost = work.lost(np.where(slow.slow, 1 - 1 / np.where(slow.slow, values, 1.0), 0.0), compute)
         advice = (
-            f"Another rank takes longer in each step ({_named(all_ranks.ranks[rows].tolist())}), for identically"
+            f"Another rank takes longer in each step ({all_ranks.named(rows)}), for identically"
             " launched kernels, so no device is slow; look for data that makes work uneven, such as sequence lengths"
             " or routed tokens."
         )
@@ -637,8 +635,3 @@ def _excess_evidence(
         "steps_affected": int(affected.max(initial=0)),
         "steps": len(all_ranks.steps),
     }
-
-
-def _named(ranks: Sequence[int], *, start: bool = False) -> str:
-    text = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {number_ranges(ranks)}"
-    return text[0].upper() + text[1:] if start else text
