@@ -213,3 +213,11 @@ def test_the_name_with_the_largest_sum_is_one_of_ids_of_64_bits():
     parts = [(np.array([high, 5]), np.array([2.0, 3.0])), (np.array([high]), np.array([2.0]))]
     assert AllRankFacts.name_of_most(all_ranks, parts) == str(high)
     assert AllRankFacts.name_of_most(all_ranks, []) == ""
+
+
+def test_the_judged_steps_of_a_rank_have_places_among_those_of_all():
+    all_ranks = SimpleNamespace(steps=np.array([2, 3, 5, 8]))
+    rows, places = AllRankFacts.judged(all_ranks, SimpleNamespace(steps=np.array([1, 3, 4, 8, 9])))
+    assert (rows.tolist(), places.tolist()) == ([1, 3], [1, 3])
+    all_ranks.steps = np.empty(0, np.int64)
+    assert AllRankFacts.judged(all_ranks, SimpleNamespace(steps=np.array([1])))[0].tolist() == []
