@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -141,9 +141,11 @@ def find(all_ranks: AllRankFacts) -> list[Finding]:
             change = partial(
                 _without_waits, all_ranks, _by_rank(all_ranks, short), () if behind else ("host-pause", "data")
             )
-        # a host that launches in no time comes to its other work sooner, but no device waits for launches then
-        shared = [c for c in HOST_CLASSES if of_host and (name != "launch" or c not in OF_HOST)]
-        loss = all_ranks.loss(classes, lost, change, shared=shared)
+        loss = all_ranks.loss(classes, lost, change, shared=HOST_CLASSES if of_host else ())
+        if name == "launch":  # so a host also comes to its other work sooner, but no device waits for launches then
+            held = ["short-kernels", *(c for c in HOST_CLASSES if c not in OF_HOST)]
+            most_ns = int(all_ranks.bounds_ns(held, np.asarray((lost > 0).any(axis=1))).sum())
+            loss = replace(loss, estimate_ns=min(loss.estimate_ns, most_ns))
         # a loader that keeps few hosts waiting is hardly faster than the steps are, and limits shorter ones
         least = 2 * LEAST_SHARE if name == "data" else HIGH_SHARE
         told = (hidden or name == "data") and 2 * chosen.sum() <= len(chosen)
