@@ -198,7 +198,8 @@ class AllRankFacts:
 
     def of_host(self, name: str) -> Floats:
         """(ranks, steps) of one of `HOST_CLASSES` but the last, ns, even if no device waits; 0 for lacking steps."""
-        return np.nan_to_num(self._of_steps(lambda facts: facts.host_ns[:, HOST_CLASSES.index(name)]))
+        found: Floats = np.nan_to_num(self._of_steps(lambda facts: facts.host_ns[:, HOST_CLASSES.index(name)]))
+        return found
 
     @cached_property
     def own(self) -> Floats:
