@@ -211,7 +211,9 @@ def cause(kind, rows, lost_ns):
     [
         ("slow-host", [2, 3], 10, True),
         ("slow-host", [2, 3], 11, False),  # more than losses are sure by
-        ("slow-host", [2], 10, False),  # other ranks
+        ("straggler", [2], 10, True),  # some of the ranks
+        ("straggler", [2], 11, False),
+        ("slow-host", [1, 2], 5, False),  # another rank
         ("slow-host", [2, 3], 2_000, True),  # either may be the part
         ("imbalance", [2, 3], 90, True),  # one kind on the same ranks is one cause
         ("imbalance", [1, 2], 90, False),
@@ -226,7 +228,7 @@ def test_what_the_same_ranks_lose_beside_their_work_is_a_part_of_it(kind, rows, 
             continue
         assert [c.kind for c in found] == [kind if lost_ns > 100 else "imbalance"]
         assert found[0].lost.tolist() == (uneven.lost + other.lost).tolist()
-        assert found[0].evidence["excess_ns_per_step"] == 100 + lost_ns
+        assert found[0].evidence["excess_ns_per_step"] == 100 + lost_ns * len(rows) / 2
 
 
 @pytest.mark.parametrize(

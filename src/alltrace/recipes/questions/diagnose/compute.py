@@ -97,7 +97,7 @@ _SURE_OF_CHANGE = 0.9
 
 _OWN_WORK = 0.5  # what a host alone does is the cause if it has this share of what it does more than others
 _CULPRIT = 0.5  # ranks with this share of the largest excess of work have too much of it
-_ONE_CAUSE = 0.1  # less beside a loss of the same ranks may be a part of it: losses are no surer than that
+_ONE_CAUSE = 0.1  # what the same ranks lose in addition is part of a loss up to this share: no loss is surer
 
 
 @dataclass(frozen=True)
@@ -187,10 +187,10 @@ def _one_of_each(causes: Sequence[_Cause]) -> list[_Cause]:
     for cause in causes:
         for place, other in enumerate(joined):
             less, more = sorted((cause, other), key=lambda c: float(c.lost.sum()))
-            part = less.kind == more.kind or less.lost.sum() <= _ONE_CAUSE * more.lost.sum()
-            if part and np.array_equal(less.rows, more.rows):
-                name = "excess_ns_per_step"
-                evidence = {**more.evidence, name: less.evidence[name] + more.evidence[name]}
+            part = less.lost.sum() <= _ONE_CAUSE * more.lost[less.rows].sum() and np.isin(less.rows, more.rows).all()
+            if part or (less.kind == more.kind and np.array_equal(less.rows, more.rows)):
+                name, share = "excess_ns_per_step", len(less.rows) / len(more.rows)
+                evidence = {**more.evidence, name: share * less.evidence[name] + more.evidence[name]}
                 joined[place] = replace(more, lost=less.lost + more.lost, evidence=evidence)
                 break
         else:
