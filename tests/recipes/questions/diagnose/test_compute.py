@@ -224,11 +224,17 @@ def test_what_the_same_ranks_lose_beside_their_work_is_a_part_of_it(kind, rows, 
     for causes in ([uneven, other], [other, uneven]):
         found = compute._one_of_each(causes)
         if not joined:
-            assert [id(c) for c in found] == [id(c) for c in causes]
+            assert {id(c) for c in found} == {id(c) for c in causes}
             continue
         assert [c.kind for c in found] == [kind if lost_ns > 100 else "imbalance"]
         assert found[0].lost.tolist() == (uneven.lost + other.lost).tolist()
         assert found[0].evidence["excess_ns_per_step"] == 100 + lost_ns * len(rows) / 2
+
+
+def test_all_that_is_a_part_of_the_largest_joins_it():
+    parts = [cause("straggler", [2], 9), cause("slow-host", [3], 8)]
+    found = compute._one_of_each([*parts, cause("imbalance", [2, 3], 100)])
+    assert [(c.kind, c.lost.sum()) for c in found] == [("imbalance", 434)]
 
 
 @pytest.mark.parametrize(

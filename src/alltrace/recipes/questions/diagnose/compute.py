@@ -184,9 +184,8 @@ def _one_of_each(causes: Sequence[_Cause]) -> list[_Cause]:
     More work often has more data in launches that look like those of others, as an optimizer's have.
     """
     joined: list[_Cause] = []
-    for cause in causes:
-        for place, other in enumerate(joined):
-            less, more = sorted((cause, other), key=lambda c: float(c.lost.sum()))
+    for less in sorted(causes, key=lambda cause: -float(cause.lost.sum())):
+        for place, more in enumerate(joined):
             part = less.lost.sum() <= _ONE_CAUSE * more.lost[less.rows].sum() and np.isin(less.rows, more.rows).all()
             if part or (less.kind == more.kind and np.array_equal(less.rows, more.rows)):
                 name, share = "excess_ns_per_step", len(less.rows) / len(more.rows)
@@ -194,7 +193,7 @@ def _one_of_each(causes: Sequence[_Cause]) -> list[_Cause]:
                 joined[place] = replace(more, lost=less.lost + more.lost, evidence=evidence)
                 break
         else:
-            joined.append(cause)
+            joined.append(less)
     return joined
 
 
