@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from tests.together import together
 
 from alltrace.trace.amounts import amount, shortened, told_apart
-from alltrace.trace.number_text import counted, number_ranges
+from alltrace.trace.number_text import counted, number_ranges, numbered
 
 
 @together(
@@ -67,3 +67,4 @@ def test_plurals_and_spans_of_numbers():
     assert [counted(n, "entry", "entries") for n in (1, 2)] == ["1 entry", "2 entries"]
     assert number_ranges([]) == "none"
     assert number_ranges([7, 0, 2, 1]) == "0-2, 7"
+    assert (numbered("rank", [3]), numbered("Rank", [4, 3])) == ("rank 3", "Ranks 3-4")

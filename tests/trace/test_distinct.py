@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.together import together
 
-from alltrace.trace.distinct import distinct, distinct_rows, occurrences, rows_by
+from alltrace.trace.distinct import distinct, distinct_rows, occurrences, rows_by, run_starts
 from alltrace.trace.grouping import group
 
 
@@ -66,3 +66,9 @@ def test_groups_of_nulls_and_of_many_combinations():
     codes, first = group(columns)
     assert sorted(codes.tolist()) == list(range(n))
     assert sorted(first.tolist()) == list(range(n))
+
+
+def test_runs_of_equal_rows_start_where_any_column_changes():
+    assert run_starts(np.array([1, 1, 2, 2, 1]), np.array([7, 7, 7, 8, 8])).tolist() == [0, 2, 3, 4]
+    assert run_starts(np.array([3, 3])).tolist() == [0]
+    assert run_starts(np.empty(0, np.int64)).tolist() == []

@@ -87,6 +87,13 @@ def occurrences(*columns: Int64) -> Int64:
     return before
 
 
+def run_starts(*columns: NDArray[Any]) -> NDArray[np.intp]:
+    """The rows that differ from the row before them, and the first. `columns`: arrays of n, one at least."""
+    changes = np.ones(len(columns[0]), np.bool_)
+    changes[1:] = np.any([column[1:] != column[:-1] for column in columns], axis=0)
+    return np.flatnonzero(changes)
+
+
 def rows_by(values: NDArray[np.integer[Any]]) -> dict[int, NDArray[np.intp]]:
     """The rows of each value, ascending: the result of `np.flatnonzero(values == value)`, by one sort."""
     # `values`: integer array of n. Returns the rows of each distinct value, values ascending.

@@ -31,9 +31,10 @@ def named_devices(devices: Iterable[Mapping[str, Any]]) -> str:
     alike: dict[tuple[int, ...], list[int]] = {}
     for rank, its in gpus.items():
         alike.setdefault(tuple(sorted(its)), []).append(rank)
-    counts = [_several("rank", ranks) + (f", {_several('GPU', its)}" if its else "") for its, ranks in alike.items()]
+    counts = [numbered("rank", ranks) + (f", {numbered('GPU', its)}" if its else "") for its, ranks in alike.items()]
     return " and ".join([", ".join(counts[:-1]), counts[-1]] if len(counts) > 1 else counts)
 
 
-def _several(word: str, numbers: Sequence[int]) -> str:
+def numbered(word: str, numbers: Sequence[int]) -> str:
+    """Things by their numbers: `rank 3`, `ranks 0-2, 5`."""
     return f"{word}{'s' * (len(numbers) > 1)} {number_ranges(numbers)}"

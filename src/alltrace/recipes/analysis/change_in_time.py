@@ -45,16 +45,6 @@ class Throttled:
     lasts: bool  # whether these are all steps from the first of them on
 
 
-def to_fastest(ratios: Float) -> Float:
-    """Ratios to the lower quartile of their step, of few ranks the least, so that one rank does not change others."""
-    there = ~np.isnan(ratios).all(axis=0)
-    relative = np.full(ratios.shape, np.nan)
-    if there.any():
-        usual = np.nanpercentile(ratios[:, there], 25, axis=0, method="lower")
-        relative[:, there] = ratios[:, there] / np.where(usual > 0, usual, np.nan)
-    return relative
-
-
 def throttled(values: Float, least: float) -> list[Throttled]:
     """The ranks that are slower in some steps; `values`: ratios to the fastest (ranks, steps), NaN if unknown."""
     changes = []

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from alltrace.recipes.analysis.change_in_time import throttled, to_fastest
+from alltrace.recipes.analysis.change_in_time import throttled
 from alltrace.recipes.analysis.device_intervals import device_activity
 from alltrace.recipes.analysis.range_sums import stems_of
-from alltrace.recipes.analysis.variation import variation
+from alltrace.recipes.analysis.variation import by_step, variation
 from alltrace.replay.join import Replay
 from alltrace.replay.peers import Peers
 from alltrace.run.clock import ClockMap
@@ -167,7 +167,7 @@ def slower_steps(own_ns: Float) -> dict[int, Slower]:
     has_time = ~np.isnan(own_ns)
     every = has_time[has_time.any(axis=1)].all(axis=0)
     own_ns = np.where(every | ~every.any(), own_ns, np.nan)
-    values = to_fastest(own_ns)
+    values = by_step(own_ns)
     when = {change.row: (SINCE if change.lasts else SOMETIMES, change.slow) for change in throttled(values, _LEAST)}
     left = own_ns.copy()
     left[list(when)] = np.nan

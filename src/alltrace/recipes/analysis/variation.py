@@ -62,7 +62,8 @@ class Variation:
 
 def variation(ratios: Float, least: float, *, spread: bool = True) -> Variation:
     """How `ratios` (ranks, steps) vary, which are proportional to what is compared; NaN if not known."""
-    values = _by_step(ratios)
+    # of few ranks one would be the quartile itself, and vary in no step
+    values = by_step(ratios, mean=len(ratios) < _MANY)
     measured = ~np.isnan(values)
     some = measured.any(axis=1)
     level = np.full(len(values), np.nan)
@@ -88,20 +89,13 @@ def variation(ratios: Float, least: float, *, spread: bool = True) -> Variation:
     return Variation(values, level, float(np.median(needed)), noise, persistent, sometimes, slow, _between(values))
 
 
-def _by_step(values: Float) -> Float:
-    """The values by what is usual in the same step: the lower quartile of the ranks, of few ranks their mean.
-
-    Of few ranks one would be the quartile itself, and vary in no step.
-    """
+def by_step(values: Float, *, mean: bool = False) -> Float:
+    """The values by what is usual in their step: the lower quartile of the ranks, of few the least; or the mean."""
     there = ~np.isnan(values).all(axis=0)
     ratios = np.full(values.shape, np.nan)
     if there.any():
         measured = values[:, there]
-        usual = (
-            np.nanpercentile(measured, 25, axis=0, method="lower")
-            if len(values) >= _MANY
-            else np.nanmean(measured, axis=0)
-        )
+        usual = np.nanmean(measured, axis=0) if mean else np.nanpercentile(measured, 25, axis=0, method="lower")
         ratios[:, there] = measured / np.where(usual > 0, usual, np.nan)
     return ratios
 

@@ -16,7 +16,7 @@ from alltrace.recipes.base import Answer, Chart
 from alltrace.recipes.logs import whole_characters
 from alltrace.trace import columns as col
 from alltrace.trace.errors import path_text
-from alltrace.trace.number_text import number_ranges
+from alltrace.trace.number_text import numbered
 
 VIEWS = ("hangs", "entries", "times", "steps")
 _MOST_ROWS_A_GROUP = 20
@@ -130,14 +130,14 @@ def _steps(
             usable.append(steps)
     notes = []
     if absent:
-        notes.append(f"the run has no steps of {_ranks(absent)}, so their records are not compared with it")
+        notes.append(f"the run has no steps of {numbered('rank', absent)}, so their records are not compared with it")
     if without:
         why = (
             "the same collectives do not come again and again"
             if captured is None
             else "the run's steps cannot be found in them"
         )
-        notes.append(f"no steps in the records of {_ranks(without)}: {why}")
+        notes.append(f"no steps in the records of {numbered('rank', without)}: {why}")
     slowdown = slowdown_by_recorder(usable)
     if slowdown is not None:
         notes.append(slowdown.text)
@@ -160,10 +160,6 @@ def _captured(steps: RecordedSteps) -> list[bool | None]:
         True if a else False if b else None
         for a, b in zip(steps.captured.tolist(), steps.outside.tolist(), strict=True)
     ]
-
-
-def _ranks(ranks: Sequence[int]) -> str:
-    return f"{'rank' if len(ranks) == 1 else 'ranks'} {number_ranges(ranks)}"
 
 
 def _entries(recordings: Sequence[Any]) -> list[dict[str, Any]]:

@@ -18,7 +18,7 @@ from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question
 from alltrace.run.rank import Rank
 from alltrace.trace import columns as col
 from alltrace.trace.intervals import NOTHING, classify_ns, clip, union
-from alltrace.trace.number_text import number_ranges
+from alltrace.trace.number_text import numbered
 
 _CLASSES = ("compute_ns", "exposed_communication_ns", "unclassified_ns", "exposed_copy_ns", "idle_ns")
 
@@ -109,8 +109,9 @@ def _sessions(rows: Sequence[Mapping[str, Any]], run: RunFacts) -> list[str]:
     if not long:
         return []
     captured, work = _seconds(long.values()), _seconds(worked[rank] for rank in long)
-    who = f"{'rank' if len(long) == 1 else 'ranks'} {number_ranges(sorted(long))}"
-    return [f"{who}: {captured} captured, {work} of GPU work; the percentages are of the latter"]
+    return [
+        f"{numbered('rank', sorted(long))}: {captured} captured, {work} of GPU work; the percentages are of the latter"
+    ]
 
 
 def _seconds(values: Iterable[int]) -> str:
@@ -128,7 +129,7 @@ def _left_out(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
     least = min(judged.values())
     share = f"{100 * least:.1f} %" if len(judged) == 1 else f"{100 * least:.1f} % to {100 * max(judged.values()):.1f} %"
-    who = f"{'rank' if len(judged) == 1 else 'ranks'} {number_ranges(sorted(judged))}"
+    who = numbered("rank", sorted(judged))
     return [f"{who}: {share} of the time is counted; the rest was not recorded, or lacks records"]
 
 

@@ -205,3 +205,19 @@ def test_a_step_goes_from_the_last_rank_to_the_last_rank():
     all_ranks.ranks, all_ranks.steps = np.arange(4), np.array([3, 4])
     assert all_ranks.lengths.tolist() == [300 - 110, 420 - 300]
     assert all_ranks.span_ns == 310
+
+
+def test_the_name_with_the_largest_sum_is_one_of_ids_of_64_bits():
+    high = (1 << 62) + 1  # a float has no such number
+    all_ranks = SimpleNamespace(name=str)
+    parts = [(np.array([high, 5]), np.array([2.0, 3.0])), (np.array([high]), np.array([2.0]))]
+    assert AllRankFacts.name_of_most(all_ranks, parts) == str(high)
+    assert AllRankFacts.name_of_most(all_ranks, []) == ""
+
+
+def test_the_judged_steps_of_a_rank_have_places_among_those_of_all():
+    all_ranks = SimpleNamespace(steps=np.array([2, 3, 5, 8]))
+    rows, places = AllRankFacts.judged(all_ranks, SimpleNamespace(steps=np.array([1, 3, 4, 8, 9])))
+    assert (rows.tolist(), places.tolist()) == ([1, 3], [1, 3])
+    all_ranks.steps = np.empty(0, np.int64)
+    assert AllRankFacts.judged(all_ranks, SimpleNamespace(steps=np.array([1])))[0].tolist() == []

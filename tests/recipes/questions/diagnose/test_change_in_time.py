@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from tests.recipes.questions.diagnose.test_compute import run_of
 
-from alltrace.recipes.analysis.change_in_time import later_part, throttled, to_fastest
+from alltrace.recipes.analysis.change_in_time import later_part, throttled
+from alltrace.recipes.analysis.variation import by_step
 from alltrace.recipes.questions.diagnose.gaps import CLASSES
 from alltrace.recipes.questions.diagnose.regression import find
 from alltrace.recipes.questions.diagnose.stalls import stalls
@@ -61,8 +62,8 @@ def test_noise_is_no_change_whatever_is_drawn():
 
 def test_a_rank_that_changes_does_not_change_the_others():
     given = np.array([[1.0, 1.0, 1.0], [1.0, 1.3, 1.3]])
-    assert to_fastest(given * np.array([1.0, 2.0, 3.0])) == pytest.approx(given)
-    assert np.isnan(to_fastest(np.full((2, 1), np.nan))).all()
+    assert by_step(given * np.array([1.0, 2.0, 3.0])) == pytest.approx(given)
+    assert np.isnan(by_step(np.full((2, 1), np.nan))).all()
 
 
 def test_growth_in_half_of_the_steps_behind_a_slow_first_one_is_a_change():
@@ -189,6 +190,8 @@ def job_of(**times_of_classes):
         of=lambda name: times[:, :, CLASSES.index(name)],
         facts={r: SimpleNamespace(steps=np.arange(10), work=work) for r in range(4)},
         name_of_most=lambda _sums: "gemm",
+        less_compute=lambda lost: lost,
+        judged=lambda facts: (facts.steps, facts.steps),
         loss=lambda _classes, lost, *_, **__: lost,
     )
 

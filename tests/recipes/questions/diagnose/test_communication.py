@@ -197,7 +197,9 @@ def test_a_call_of_mpi_keeps_its_host_and_cannot_overlap(monkeypatch):
     [(100, (40, 50), [7, 8]), (80, (40, 50), []), (100, (40, 10), [7]), (100, (40, 0), [7])],
 )
 def test_what_begins_behind_all_compute_could_have_begun_before(compute, amounts, found):
-    members = SimpleNamespace(instance=np.array([7, 8]), step=np.zeros(2, np.int64), transfer=np.array([40, 50]))
+    members = SimpleNamespace(
+        instance=np.array([7, 8]), step=np.zeros(2, np.int64), transfer=np.array([40, 50]), firsts=np.arange(2)
+    )
     all_ranks = SimpleNamespace(steps=np.arange(1), of=lambda name: np.full((2, 1), compute * (name == "compute")))
     assert communication._behind_compute(all_ranks, members, np.array(amounts)).tolist() == found
 

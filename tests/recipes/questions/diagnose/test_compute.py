@@ -13,6 +13,8 @@ from tests.recipes.work import module, operator
 
 from alltrace.recipes.analysis.variation import Variation
 from alltrace.recipes.questions.diagnose import compute
+from alltrace.recipes.questions.diagnose.compute import _Cause
+from alltrace.recipes.questions.diagnose.finding import Loss
 from alltrace.recipes.questions.diagnose.same_work import most_added
 
 US = 1000
@@ -191,6 +193,71 @@ def test_ranks_that_are_slow_alike_are_one_finding_and_others_are_not(tmp_path):
     assert found == [("straggler", [1, 9]), ("straggler", [14])]
 
 
+def test_devices_of_a_slow_host_differ_as_those_of_others_do(tmp_path):
+    pace = (1.0, 1.002, 0.999, 1.005, 1.021, 1.019, 1.022, 1.015)
+    found = kinds(run_of(tmp_path, 8, 6, lambda r, *_: pace[r]))
+    assert found == [("slow-host", [4, 5, 6, 7])]
+
+
+def cause(kind, rows, lost_ns):
+    """A cause that takes so much of each of two steps from some of four ranks."""
+    lost = np.zeros((4, 2))
+    lost[rows] = lost_ns
+    return _Cause(kind, np.array(rows), lost, "", "gemm", {"excess_ns_per_step": lost_ns}, 0.9)
+
+
+@pytest.mark.parametrize(
+    ("kind", "rows", "lost_ns", "joined"),
+    [
+        ("slow-host", [2, 3], 10, True),
+        ("slow-host", [2, 3], 11, False),  # more than losses are sure by
+        ("straggler", [2], 10, True),  # some of the ranks
+        ("straggler", [2], 11, False),
+        ("slow-host", [1, 2], 5, False),  # another rank
+        ("slow-host", [2, 3], 2_000, True),  # either may be the part
+        ("imbalance", [2, 3], 90, True),  # one kind on the same ranks is one cause
+        ("imbalance", [1, 2], 90, False),
+    ],
+)
+def test_what_the_same_ranks_lose_beside_their_work_is_a_part_of_it(kind, rows, lost_ns, joined):
+    uneven, other = cause("imbalance", [2, 3], 100), cause(kind, rows, lost_ns)
+    for causes in ([uneven, other], [other, uneven]):
+        found = compute._one_of_each(causes)
+        if not joined:
+            assert {id(c) for c in found} == {id(c) for c in causes}
+            continue
+        assert [c.kind for c in found] == [kind if lost_ns > 100 else "imbalance"]
+        assert found[0].lost.tolist() == (uneven.lost + other.lost).tolist()
+        assert found[0].evidence["excess_ns_per_step"] == 100 + lost_ns * len(rows) / 2
+
+
+def test_all_that_is_a_part_of_the_largest_joins_it():
+    parts = [cause("straggler", [2], 9), cause("slow-host", [3], 8)]
+    found = compute._one_of_each([*parts, cause("imbalance", [2, 3], 100)])
+    assert [(c.kind, c.lost.sum()) for c in found] == [("imbalance", 434)]
+
+
+@pytest.mark.parametrize(
+    ("behind_ns", "told"), [(0, [False]), (20, [False, False]), (400, [True, True]), (900, [True, True])]
+)
+def test_what_other_ranks_compute_longer_hides_a_rank_and_what_it_loses_by_itself_does_not(behind_ns, told):
+    """A rank that is 500 ns late in each step, and perhaps one that is later; by a replay both cost nothing."""
+    causes = [cause("imbalance", [2], 500)] + [cause("imbalance", [3], behind_ns)] * bool(behind_ns)
+    own = np.full((4, 2), 1_000.0) + sum(c.lost for c in causes)
+
+    def loss(_classes, lost, *change):
+        ceiling = int((own.max(axis=0) - (own - lost).max(axis=0)).sum())
+        return Loss(0 if change else ceiling, "replay", ("compute",), 0, 0)
+
+    all_ranks = SimpleNamespace(
+        own=own, span_ns=10_000, steps=np.arange(2), ranks=np.arange(4), roles={}, whole_run=False, loss=loss,
+        less_compute=lambda lost: lost,
+        of=lambda _name: own, alignment=SimpleNamespace(error_ns=lambda *_: 0),
+        facts={r: SimpleNamespace(work=SimpleNamespace(slices=None)) for r in range(4)},
+    )  # fmt: skip
+    assert [f.told for f in compute._findings(all_ranks, causes)] == told
+
+
 @pytest.mark.slow
 def test_advice_names_all_ranks_in_ranges(tmp_path):
     slow = {*range(12, 20), 61}
@@ -276,6 +343,8 @@ def test_what_a_rank_does_alone_is_found_beside_what_it_does_slowly():
         return SimpleNamespace(work=work)
 
     ranks = {rank: facts((100, 200)) for rank in range(3)} | {3: facts((180, 200, 50), (1, 2, 3))}
-    all_ranks = SimpleNamespace(facts=ranks, name_of_most=lambda amounts: str(max(amounts, key=amounts.__getitem__)))
+    all_ranks = SimpleNamespace(
+        facts=ranks, name_of_most=lambda parts: str(max(zip(*parts[0], strict=True), key=lambda one: one[1])[0])
+    )
     assert most_added(all_ranks, np.array([3])) == ("3", 1.0)
     assert most_added(all_ranks, np.array([0])) == ("1", 0.0)

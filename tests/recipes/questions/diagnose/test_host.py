@@ -9,7 +9,8 @@ import pytest
 from tests.making import kernel, make_run
 
 from alltrace.api import OpenRun
-from alltrace.recipes.questions.diagnose.host import _few_of, _pauses_behind_waits, _short_pauses
+from alltrace.recipes.questions.diagnose.finding import Loss
+from alltrace.recipes.questions.diagnose.host import _few_of, _pauses_behind_waits, _short_pauses, find
 from alltrace.run.importer import import_reports
 
 
@@ -93,26 +94,36 @@ def test_pauses_are_behind_waits_that_they_follow_and_that_give_back_as_much(
 
 
 @pytest.mark.parametrize(
-    ("beyond", "calls", "found"),
+    ("beyond", "calls", "slower", "found"),
     [
-        ((0, 0, 200_000, 0), (20, 20, 20, 20), [2]),
-        ((0, 0, 90_000, 0), (20, 20, 20, 20), []),
+        ((0, 0, 200_000, 0), 20, 1, [2]),
+        ((0, 0, 90_000, 0), 20, 1, []),
         # with ten waits more in a step each costs some launches
-        ((0, 0, 200_000, 0), (20, 20, 120, 20), []),
-        ((0, 0, 700_000, 0), (20, 20, 120, 20), [2]),
-        ((0, 300_000, 300_000, 300_000), (20, 20, 20, 20), []),
+        ((0, 0, 200_000, 0), 120, 1, []),
+        ((0, 0, 700_000, 0), 120, 1, [2]),
+        ((0, 300_000, 300_000, 300_000), 20, 1, []),
+        # who takes five times as long for each launch does so for those after a wait, which take 60 us elsewhere
+        ((0, 0, 240_000, 0), 20, 5, []),
+        ((0, 0, 640_000, 0), 20, 5, [2]),
     ],
 )
-def test_a_few_ranks_that_go_on_later_than_others_after_waits_pause(beyond, calls, found):
+def test_a_few_ranks_that_go_on_later_than_others_after_waits_pause(beyond, calls, slower, found):
     waits = np.full((4, 10), 60_000.0) + np.array(beyond)[:, None]
-    facts = {r: SimpleNamespace(call_counts={"sync": n}, steps=np.arange(10)) for r, n in enumerate(calls)}
+    facts = {
+        r: SimpleNamespace(
+            call_counts={"sync": calls if r == 2 else 20},
+            steps=np.arange(10),
+            launch_ns=8_000 * (slower if r == 2 else 1),
+        )
+        for r in range(4)
+    }
     quarter = np.percentile(waits, 25, axis=0, method="lower")
     all_ranks = SimpleNamespace(
         excess=lambda values: values - quarter, span_ns=10 * 5_000_000, steps=np.arange(10), facts=facts
     )
     paused = _short_pauses(all_ranks, waits)
     assert np.flatnonzero(paused.any(axis=1)).tolist() == found
-    assert paused.sum() == sum(10 * beyond[r] for r in found)
+    assert paused.sum() == sum(10 * (beyond[r] - 60_000 * (slower - 1)) for r in found)
 
 
 US = 1_000
@@ -182,3 +193,30 @@ def test_of_what_all_ranks_lose_the_few_are_named_that_lose_more(lost, few):
         ),
     )
     assert np.flatnonzero(_few_of(quartile, lost, np.ones(4, np.bool_))).tolist() == few
+
+
+def test_no_device_waits_for_launches_while_its_host_does_other_work():
+    """By a replay, launching in no time gives back 100 ns a step, for the host comes to its next batch sooner."""
+    times = {"launch": np.full((2, 3), 10.0), "data": np.full((2, 3), 200.0)}
+    none = np.zeros((2, 3))
+    facts = SimpleNamespace(
+        steps=range(3), call_names={}, call_counts={}, kernels=60, launch_ns=9, kernel_total_ns=600, paused_ns=0
+    )
+    all_ranks = SimpleNamespace(
+        own=none + 1_000,
+        ranks=np.arange(2),
+        steps=np.arange(3),
+        span_ns=3_000,
+        recovery=None,
+        facts={0: facts, 1: facts},
+        facts_of=lambda _rows: [facts, facts],
+        of=lambda name: times.get(name, none),
+        of_host=lambda name: times.get(name, none),
+        excess=lambda values: values - values.min(axis=0),
+        culprits=lambda lost, _share=0.5: lost.sum(axis=1) > 0,
+        bounds_ns=lambda classes, _rows: np.sum([times.get(name, none)[0] for name in classes], axis=0),
+        loss=lambda classes, *_, shared: Loss(300, "replay", (*classes, *shared), 0, 600),
+    )
+    assert {f.kind: f.loss.estimate_ns for f in find(all_ranks)} == {"data-stall": 300, "launch-bound": 30}
+    times["sync"] = times["data"]  # after a wait the queue is empty, and fills as fast as the host launches
+    assert {f.kind: f.loss.estimate_ns for f in find(all_ranks)}["launch-bound"] == 300

@@ -186,6 +186,16 @@ def test_copies_and_the_pause_that_follows_them_are_one_finding_with_the_loss_of
     assert f"In the same steps {findings[1 - larger].where} takes time there" in one.advice
 
 
+def test_without_copies_that_end_as_the_pause_begins_it_is_gone_too():
+    run = ranks_of(played([[300_000, 100_000], USUAL, USUAL]), 600_000)
+    pause, copies = _saving(run, (0,), [0.5, 0, 0.5], [0.5, 0, 0.5], 30_000.0, 0.0)
+    copies = replace(copies, loss=replace(copies.loss, own_ns=3, without=lambda: less_work(run.recovery, 0, 40_000.0)))
+    copies = replace(copies, loss=replace(copies.loss, estimate_ns=run.recovery.saved_ns(copies.loss.without())))
+    (one,) = with_copies_of_pauses([pause, copies], run)
+    assert (one.kind, one.loss.own_ns) == ("host-pause", 10)
+    assert one.loss.estimate_ns == copies.loss.estimate_ns > pause.loss.estimate_ns
+
+
 @pytest.mark.parametrize(
     ("ranks", "other"), [((0,), [0, 1, 0]), ((0, 1), [0.5, 0, 0.5])], ids=["other steps", "most ranks"]
 )

@@ -15,8 +15,7 @@ MIB = 1 << 20
 
 def compared(rows, hosts=None, sizes=(2, 2, 2)):
     """What is slow of rows of communicator, operation, bytes and transfer in ns, one instance each."""
-    all_ranks, members, first = of_rows(rows, hosts, sizes)
-    return slow_communicators.slow_communicators(all_ranks, members, first)
+    return slow_communicators.slow_communicators(*of_rows(rows, hosts, sizes))
 
 
 def of_rows(rows, hosts=None, sizes=(2, 2, 2), found_by="structure"):
@@ -29,13 +28,14 @@ def of_rows(rows, hosts=None, sizes=(2, 2, 2), found_by="structure"):
         size=np.array(size),
         transfer=np.array(took),
         certain=np.ones(len(rows), bool),
+        firsts=np.arange(len(rows)),
     )
     groups = [
         SimpleNamespace(number=n, size=s, ranks=tuple(range(10 * n, 10 * n + s)), found_by=found_by)
         for n, s in enumerate(sizes)
     ]
     all_ranks = SimpleNamespace(alignment=SimpleNamespace(groups=groups), hosts=hosts or {})
-    return all_ranks, members, np.arange(len(rows))
+    return all_ranks, members
 
 
 @pytest.mark.parametrize(
@@ -54,8 +54,7 @@ def of_rows(rows, hosts=None, sizes=(2, 2, 2), found_by="structure"):
     ],
 )
 def test_without_sizes_a_slow_link_and_a_large_message_look_the_same(slow, other, found_by, share):
-    all_ranks, members, first = of_rows([slow] * 3 + [other] * 3, found_by=found_by)
-    shares = slow_communicators.possible_excess(all_ranks, members, first)
+    shares = slow_communicators.possible_excess(*of_rows([slow] * 3 + [other] * 3, found_by=found_by))
     assert shares.tolist() == pytest.approx([share] * 3 + [0] * 3)
 
 
@@ -121,7 +120,7 @@ def test_few_or_uncertain_operations_say_nothing():
 
 
 def _alike(sizes, transfers, counts):
-    """Operations of two communicators with these bytes, times and numbers; and the first row of each."""
+    """Operations of two communicators with these bytes, times and numbers, one instance each."""
     rows = [
         (n, size, took)
         for n, (size, took, count) in enumerate(zip(sizes, transfers, counts, strict=True))
@@ -129,8 +128,8 @@ def _alike(sizes, transfers, counts):
     ]
     group, size, took = (np.array(column) for column in zip(*rows, strict=True))
     members = SimpleNamespace(communicator=group, op=np.full(len(rows), "SendRecv", object), size=size, transfer=took)
-    members.certain = np.ones(len(rows), bool)
-    return members, np.arange(len(rows))
+    members.certain, members.firsts = np.ones(len(rows), bool), np.arange(len(rows))
+    return members
 
 
 @pytest.mark.parametrize(
@@ -145,14 +144,14 @@ def _alike(sizes, transfers, counts):
     ],
 )
 def test_communicators_without_large_messages_are_compared_by_the_same_operations(sizes, counts, found):
-    members, first = _alike(sizes, (400, 100), counts)
-    assert slow_communicators._longer(members, first, {0: (0, 1), 1: (2, 3)}) == found
+    members = _alike(sizes, (400, 100), counts)
+    assert slow_communicators._longer(members, {0: (0, 1), 1: (2, 3)}) == found
 
 
 @pytest.mark.parametrize(("size", "found"), [(0, {}), (64, {0: 4.0, 1: 0.25})])
 def test_of_the_same_ranks_what_takes_longer_moves_more(size, found):
-    members, first = _alike((size, size), (400, 100), (20, 20))
-    assert slow_communicators._longer(members, first, {0: (0, 1), 1: (0, 1)}) == found
+    members = _alike((size, size), (400, 100), (20, 20))
+    assert slow_communicators._longer(members, {0: (0, 1), 1: (0, 1)}) == found
 
 
 def test_communicators_that_share_one_rank_of_a_slow_one_need_to_be_less_slow():
@@ -167,11 +166,11 @@ def test_communicators_that_share_one_rank_of_a_slow_one_need_to_be_less_slow():
 
 def test_the_latency_of_a_few_bytes_is_no_slow_link_beside_one_that_costs():
     took = [8_000_000] * 8 + [6_000] * 8 + [200_000] * 8
-    members = SimpleNamespace(communicator=np.repeat([0, 1, 2], 8), transfer=np.array(took))
-    found = slow_communicators._that_cost(members, np.arange(24), {0: 30.0, 1: 1.7, 2: 15.0})
+    members = SimpleNamespace(communicator=np.repeat([0, 1, 2], 8), transfer=np.array(took), firsts=np.arange(24))
+    found = slow_communicators._that_cost(members, {0: 30.0, 1: 1.7, 2: 15.0})
     # what is slower by as much is the same link's
     assert set(found) == {0, 2}
-    assert slow_communicators._that_cost(members, np.arange(24), {1: 1.7}) == {1: 1.7}
+    assert slow_communicators._that_cost(members, {1: 1.7}) == {1: 1.7}
 
 
 def test_a_small_difference_is_enough_where_peers_are_even():

@@ -18,7 +18,7 @@ from alltrace.recipes.questions.diagnose.finding import MEDIUM_SHARE, Finding, L
 from alltrace.recipes.questions.diagnose.links import usual_bus_gb_per_s
 from alltrace.recipes.questions.diagnose.recovered_time import RecoveredTime
 from alltrace.trace.arrays import Floats, Int64
-from alltrace.trace.distinct import rows_by
+from alltrace.trace.distinct import rows_by, run_starts
 from alltrace.trace.number_text import number_ranges
 
 _LONGER = 1.25  # operations wait for an absent rank if they take this many times the time that equal ones can take
@@ -100,7 +100,7 @@ def _comes_back(members: Members, mine: NDArray[np.intp], over: Int64) -> bool:
     """
     order = np.lexsort((members.start[mine], members.step[mine], members.rank[mine]))
     rank, step = members.rank[mine][order], members.step[mine][order]
-    begins = np.flatnonzero(np.concatenate(([True], (rank[1:] != rank[:-1]) | (step[1:] != step[:-1]))))
+    begins = run_starts(rank, step)
     place = np.arange(len(order)) - np.repeat(begins, np.diff(np.append(begins, len(order))))
     steady = 0.0
     for rows in rows_by(rank * (int(place.max()) + 1) + place).values():
@@ -204,7 +204,7 @@ def find(all_ranks: AllRankFacts) -> list[Finding]:
         return _of_unknown_loss(all_ranks, None)
     missing = all_ranks.alignment.run.manifest.missing_ranks
     waits = awaited(all_ranks, members)
-    lost = all_ranks.spread(np.arange(len(members.rank)), waits.moved)
+    lost = all_ranks.spread(waits.moved)
     alone = np.zeros_like(lost) if _all_known(all_ranks) and not missing else _alone(all_ranks, members)
     lost = lost + alone
     if not lost.any():
@@ -241,7 +241,7 @@ def _of_unknown_loss(all_ranks: AllRankFacts, members: Members | None) -> list[F
     missing = () if all_ranks.alignment is None else tuple(all_ranks.alignment.run.manifest.missing_ranks)
     waited = all_ranks.of("communication")
     if members is not None:
-        waited = waited - all_ranks.spread(np.arange(len(members.rank)), members.waited)
+        waited = waited - all_ranks.spread(members.waited)
     waiting = waited.sum(axis=1) >= MEDIUM_SHARE * all_ranks.span_ns
     sized = any(lone is not None and len(lone.op) for lone in all_ranks.lone)
     if not missing or sized or not waiting.any():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial, reduce
 from typing import Any
@@ -24,8 +24,9 @@ from alltrace.replay.join import Replay
 from alltrace.replay.peers import Peers
 from alltrace.replay.rank_graph import RankGraph
 from alltrace.trace.arrays import Flags, Floats, Int64
-from alltrace.trace.distinct import rows_by
+from alltrace.trace.distinct import distinct, rows_by, run_starts
 from alltrace.trace.intervals import difference, intersection, merge, overlap_ns, union
+from alltrace.trace.number_text import numbered
 
 CULPRIT_SHARE = 0.5  # a rank is a culprit when it loses at least this share of what the worst rank loses
 _WORTH_A_REPLAY = 0.002  # below this share of the judged time only the ceiling is computed
@@ -66,6 +67,11 @@ class Members:
     fact: Flags  # whether the rank's wait for the last arrival is at least what the clocks may be off
     keeps_host: Flags  # whether it is a call of MPI, in which the host that makes it waits
     certain: Flags  # whether the instance's transfer is at least what every member's clock may be off
+
+    @cached_property
+    def firsts(self) -> NDArray[np.intp]:
+        """The first row of each instance."""
+        return run_starts(self.instance)
 
 
 class AllRankFacts:
@@ -148,28 +154,42 @@ class AllRankFacts:
         """Of each rank, in the order of `ranks`, its unmatched operations."""
         return [g.lone for g in self._given.values()]
 
+    def named(self, rows: Int64, word: str = "rank") -> str:
+        """Some ranks in a sentence; `rows`: their places in `ranks`."""
+        return numbered(word, self.ranks[rows].tolist())
+
     def name(self, ident: int) -> str:
         """The text of a name."""
         return self._texts(pa.array([ident], pa.int64()))[0].as_py() or ""
 
-    def name_of_most(self, amounts: Mapping[int, float]) -> str:
-        """The text of the name with the largest amount; empty without any."""
-        return self.name(max(amounts, key=lambda ident: (amounts[ident], -ident))) if amounts else ""
+    def name_of_most(self, parts: Iterable[tuple[Int64, NDArray[Any]]]) -> str:
+        """The text of the name with the largest sum, of parts that are names and amounts of them; empty without any."""
+        none = np.empty(0, np.int64), np.empty(0)
+        names, amounts = (np.concatenate(values) for values in zip(none, *parts, strict=True))
+        known, at = distinct(names)
+        return self.name(int(known[np.bincount(at, amounts).argmax()])) if len(known) else ""
 
     @cached_property
     def times(self) -> Floats:
         """(ranks, steps, classes), ns; NaN if a rank lacks a step."""
-        found = np.full((len(self.ranks), len(self.steps), len(CLASSES)), np.nan)
+        return self._of_steps(lambda facts: facts.times, len(CLASSES))
+
+    def _of_steps(self, values: Callable[[RankFacts], Int64], *shape: int) -> Floats:
+        """(ranks, steps, *shape) of what the facts of a rank have of each of its steps; NaN if it lacks a step."""
+        found = np.full((len(self.ranks), len(self.steps), *shape), np.nan)
         for row, facts in enumerate(self.facts.values()):
-            at, known = self._places(facts)
-            found[row, at[known]] = facts.times[known]
+            mine, at = self.judged(facts)
+            found[row, at] = values(facts)[mine]
         return found
 
-    def _places(self, facts: RankFacts) -> tuple[NDArray[np.intp], Flags]:
-        """The place among `steps` of each step of a rank, and whether it is one of them."""
-        at = np.minimum(np.searchsorted(self.steps, facts.steps), max(len(self.steps) - 1, 0))
-        known: Flags = self.steps[at] == facts.steps if len(self.steps) else np.zeros(len(at), np.bool_)
-        return at, known
+    def judged(self, facts: RankFacts) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Which of a rank's steps are judged, and their places among `steps`."""
+        _, mine, at = np.intersect1d(facts.steps, self.steps, assume_unique=True, return_indices=True)
+        return mine, at
+
+    def facts_of(self, rows: Flags) -> list[RankFacts]:
+        """The facts of some ranks; `rows`: bool array in the order of `ranks`."""
+        return [facts for facts, wanted in zip(self.facts.values(), rows.tolist(), strict=True) if wanted]
 
     def of(self, name: str) -> Floats:
         """(ranks, steps) of one class, ns; 0 if a rank lacks a step."""
@@ -178,10 +198,7 @@ class AllRankFacts:
 
     def of_host(self, name: str) -> Floats:
         """(ranks, steps) of one of `HOST_CLASSES` but the last, ns, even if no device waits; 0 for lacking steps."""
-        found = np.zeros((len(self.ranks), len(self.steps)))
-        for row, facts in enumerate(self.facts.values()):
-            at, known = self._places(facts)
-            found[row, at[known]] = facts.host_ns[known, HOST_CLASSES.index(name)]
+        found: Floats = np.nan_to_num(self._of_steps(lambda facts: facts.host_ns[:, HOST_CLASSES.index(name)]))
         return found
 
     @cached_property
@@ -193,10 +210,7 @@ class AllRankFacts:
     @cached_property
     def _reached(self) -> Floats:
         """(2, steps): when the last rank begins and ends each judged step, ns."""
-        reached = np.full((len(self.ranks), len(self.steps), 2), np.nan)
-        for row, facts in enumerate(self.facts.values()):
-            at, known = self._places(facts)
-            reached[row, at[known]] = facts.regions[known]
+        reached = self._of_steps(lambda facts: facts.regions, 2)
         found: Floats = np.nanmax(reached, axis=0).T if reached.size else np.zeros((2, len(self.steps)))
         return found
 
@@ -295,6 +309,17 @@ class AllRankFacts:
         rest = (self.own - (held - waited)).max(axis=0)
         found: Floats = np.clip(np.minimum(held.sum(axis=0), self.lengths - rest), 0, None)
         return found
+
+    def less_compute(self, lost: Floats) -> Callable[[RecoveredTime], Int64]:
+        """A change that makes kernels take `lost` (ranks, steps) less in each step, ns."""
+        compute = self.of("compute")
+        share = np.divide(lost, compute, out=np.zeros_like(compute), where=compute > 0)
+        return partial(RecoveredTime.less_compute, ranks=self.ranks, steps=self.numbers, share=share)
+
+    @property
+    def numbers(self) -> list[int] | None:
+        """The numbers of the judged steps; None if the ranks' runs had to count as one."""
+        return None if self.whole_run else self.steps.tolist()
 
     def waiting_ns(self, lost: Floats) -> int:
         """The ceiling of what all wait for: each step's median of `lost` (ranks, steps) of those that lose, ns."""
@@ -514,12 +539,11 @@ class AllRankFacts:
         }
         return Members(**{name: value[keep] for name, value in values.items()})
 
-    def spread(self, members: Int64, amounts: Int64) -> Floats:
-        """(ranks, steps): the sum of the `amounts` of rows of `members`."""
+    def spread(self, amounts: Int64) -> Floats:
+        """(ranks, steps): the sum of the `amounts` of the rows of `members`."""
         sums = np.zeros((len(self.ranks), len(self.steps)))
-        all_of = self.members
-        if all_of is not None:
-            np.add.at(sums, (np.searchsorted(self.ranks, all_of.rank[members]), all_of.step[members]), amounts)
+        if self.members is not None:
+            np.add.at(sums, (np.searchsorted(self.ranks, self.members.rank), self.members.step), amounts)
         return sums
 
 

@@ -17,7 +17,7 @@ from alltrace.recipes.questions.diagnose.finding import Finding
 from alltrace.recipes.questions.diagnose.recovered_time import OtherOrder, RecoveredTime
 from alltrace.recipes.questions.diagnose.slow_communicators import possible_excess, slow_communicators
 from alltrace.trace.arrays import Flags, Int64
-from alltrace.trace.distinct import distinct_rows, rows_by
+from alltrace.trace.distinct import distinct_rows, rows_by, run_starts
 
 _WHOLLY = 0.9  # nothing hides an operation of which devices wait for this share
 _DIFFERENT = 4  # operations of unknown size that differ by this factor in time move different data
@@ -53,22 +53,17 @@ def find(all_ranks: AllRankFacts) -> list[Finding]:
     return [*slow, *found, *exposed, *_needed_at_once(all_ranks, members, excess, {**waits.shares, **shares}, queued)]
 
 
-def _firsts(members: Members) -> Int64:
-    change = np.concatenate(([True], members.instance[1:] != members.instance[:-1]))
-    return np.flatnonzero(change)
-
-
 def _slow(all_ranks: AllRankFacts, members: Members) -> tuple[list[Finding], Int64, dict[int, float]]:
     """Communicators far slower than others alike; each member's excess transfer, for each its part."""
     excess = np.zeros(len(members.rank), np.int64)
     groups = {g.number: g for g in all_ranks.alignment.groups}
-    slow = slow_communicators(all_ranks, members, _firsts(members))
+    slow = slow_communicators(all_ranks, members)
     if not slow:
         return [], excess, {}
     for number, found in slow.items():
         rows = members.communicator == number
         excess[rows] = (members.moved[rows] * (1 - 1 / found.ratio)).astype(np.int64)
-    lost = all_ranks.spread(np.arange(len(excess)), excess)
+    lost = all_ranks.spread(excess)
     shares = {number: 1 - 1 / found.ratio for number, found in slow.items()}
     named = sorted(slow, key=lambda n: -slow[n].ratio)
     evidence = {"slowdown": round(slow[named[0]].ratio, 2), "communicators": float(len(named))}
@@ -129,7 +124,7 @@ def _slow_adapters(all_ranks: AllRankFacts, members: Members, excess: Int64, sha
         f" of their rate; check {which}."
     )
     own = dict.fromkeys(over, share)
-    lost = all_ranks.spread(np.arange(len(amounts)), amounts)
+    lost = all_ranks.spread(amounts)
     loss = all_ranks.loss(("communication",), lost, lambda run: run.less_transfer(own), all_ranks.waiting_ns(lost))
     excess += amounts
     shares.update(own)
@@ -161,7 +156,7 @@ def _serialized(all_ranks: AllRankFacts, members: Members, shares: Mapping[int, 
     queued = np.zeros(len(order), bool)
     queued[ahead[~_needs(all_ranks, members, after, ahead)]] = True
     # the one that queues waits for the one before it, which the device need not have waited for
-    lost = all_ranks.spread(np.flatnonzero(queued), members.moved[queued])
+    lost = all_ranks.spread(np.where(queued, members.moved, 0))
     if not lost.any():
         return queued, []
     chosen = all_ranks.culprits(lost)
@@ -291,7 +286,7 @@ def _waited_for(members: Members, excess: Int64, chosen: Flags) -> Int64:
     What the last to arrive hides is exposed elsewhere only because others are early: that is its fault and no
     transfer's.
     """
-    first = _firsts(members)
+    first = members.firsts
     least = np.minimum.reduceat(members.moved - excess, first)
     amounts: Int64 = np.where(chosen, np.repeat(least, np.diff(np.append(first, len(chosen)))), 0)
     return amounts
@@ -307,7 +302,7 @@ def _exposed_finding(
     needed: bool = False,
 ) -> list[Finding]:
     """`exposed-communication` of what devices wait for, `amounts`; none if they wait for nothing."""
-    lost = all_ranks.spread(np.arange(len(amounts)), amounts)
+    lost = all_ranks.spread(amounts)
     if not lost.any():
         return []
     chosen = all_ranks.culprits(lost, _WAITS if needed else _EXPOSED)
@@ -330,7 +325,7 @@ def _or_slow(exposed: Finding, all_ranks: AllRankFacts, members: Members, amount
 
     `amounts`: What each member's device waits, ns.
     """
-    slow_ns = float((amounts * possible_excess(all_ranks, members, _firsts(members))).sum())
+    slow_ns = float((amounts * possible_excess(all_ranks, members)).sum())
     if exposed.loss.unknown is not None or slow_ns <= _ONE_CAUSE * float(amounts.sum()):
         return exposed
     why = "; ".join(why_unsized(all_ranks.alignment.run.manifest))
@@ -345,7 +340,7 @@ def _behind_compute(all_ranks: AllRankFacts, members: Members, amounts: Int64) -
 
     `amounts`: What each member's device waits for transfers that could be hidden, ns.
     """
-    first = _firsts(members)
+    first = members.firsts
     whole = np.minimum.reduceat(amounts, first) >= _WHOLLY * members.transfer[first]
     whole &= np.minimum.reduceat(amounts, first) > 0
     took = np.bincount(members.step[first[whole]], members.transfer[first[whole]], minlength=len(all_ranks.steps))
@@ -392,10 +387,7 @@ def _gradients(all_ranks: AllRankFacts, members: Members) -> Flags:
 def _only_sent(members: Members) -> Flags:
     """Which operations are sends with a kernel that receives nothing."""
     order = np.lexsort((members.start, members.stream, members.rank))
-    keys = [v[order] for v in (members.rank, members.stream, members.start)]
-    first = np.ones(len(order), bool)
-    first[1:] = np.any([k[1:] != k[:-1] for k in keys], axis=0)
-    at = np.flatnonzero(first)
+    at = run_starts(members.rank[order], members.stream[order], members.start[order])
     sends = np.minimum.reduceat((members.op[order] == "Send").astype(np.int8), at)
     found: Flags = np.zeros(len(order), bool)
     found[order] = np.repeat(sends, np.diff(np.append(at, len(order)))) > 0
@@ -404,13 +396,9 @@ def _only_sent(members: Members) -> Flags:
 
 def _last(members: Members, *keys: Int64) -> Flags:
     found = np.zeros(len(members.rank), bool)
-    if not len(found):
-        return found
     by = (*keys, members.step, members.rank)
-    order = np.lexsort((members.end, *by))
-    last = np.ones(len(order), bool)
-    last[:-1] = np.any([k[order][1:] != k[order][:-1] for k in by], axis=0)
-    found[order[last]] = True
+    latest_first = np.lexsort((members.end, *by))[::-1]
+    found[latest_first[run_starts(*(k[latest_first] for k in by))]] = True
     return found
 
 

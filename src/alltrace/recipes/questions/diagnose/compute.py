@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,8 +14,8 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from alltrace.recipes.analysis.change_in_time import Throttled, throttled, to_fastest
-from alltrace.recipes.analysis.variation import Variation, variation
+from alltrace.recipes.analysis.change_in_time import Throttled, throttled
+from alltrace.recipes.analysis.variation import Variation, by_step, variation
 from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
 from alltrace.recipes.questions.diagnose.finding import LEAST_SHARE, Finding
 from alltrace.recipes.questions.diagnose.recovered_time import RecoveredTime
@@ -24,8 +23,7 @@ from alltrace.recipes.questions.diagnose.same_work import SameWork, breadth, mos
 from alltrace.recipes.questions.diagnose.stalls import stalls
 from alltrace.replay.rank_graph import COMPUTE
 from alltrace.trace.arrays import Flags, Floats, Int64
-from alltrace.trace.distinct import distinct_rows
-from alltrace.trace.number_text import number_ranges
+from alltrace.trace.distinct import distinct_rows, run_starts
 
 _MIX = np.int64(0x9E3779B97F4A7C1)  # an odd number; its multiples distinguish sets of names
 
@@ -56,9 +54,7 @@ def even_durations(run: RecoveredTime, ranks: Int64, steps: Int64, apart: Flags,
         step = replay.step[base : base + size]
         mine = np.flatnonzero((part.kind == COMPUTE) & (took > 0) & np.isin(step, steps))
         order = mine[np.lexsort((part.when[mine], step[mine]))]
-        begins = (
-            np.flatnonzero(np.concatenate(([True], np.diff(step[order]) != 0))) if len(order) else np.empty(0, np.int64)
-        )
+        begins = run_starts(step[order])
         within = np.arange(len(order)) - np.repeat(begins, np.diff(np.append(begins, len(order))))
         nodes.append(order + base)
         own.append(took[order])
@@ -72,7 +68,7 @@ def even_durations(run: RecoveredTime, ranks: Int64, steps: Int64, apart: Flags,
     if len(node):
         same = distinct_rows(*key.T)[1]
         order = np.lexsort((took, same))
-        begins = np.flatnonzero(np.concatenate(([True], np.diff(same[order]) != 0)))
+        begins = run_starts(same[order])
         having = np.diff(np.append(begins, len(order)))
         whole = np.concatenate(([0.0], np.cumsum(took[order])))
         cut = having // _EXTREMES
@@ -101,6 +97,7 @@ _SURE_OF_CHANGE = 0.9
 
 _OWN_WORK = 0.5  # what a host alone does is the cause if it has this share of what it does more than others
 _CULPRIT = 0.5  # ranks with this share of the largest excess of work have too much of it
+_ONE_CAUSE = 0.1  # what the same ranks lose in addition is part of a loss up to this share: no loss is surer
 
 
 @dataclass(frozen=True)
@@ -161,7 +158,7 @@ def _causes(all_ranks: AllRankFacts) -> list[_Cause]:
     # costs below the smallest share of a step that is reported
     least = LEAST_SHARE * length / compute
     slow = _of_whole_hosts(all_ranks, variation(work.ratio, least), least)
-    values = to_fastest(work.ratio)
+    values = by_step(work.ratio)
     # of the device are changes of which most kernels of a family are slower
     changes = [] if all_ranks.whole_run else throttled(values, least)
     changed = [c for c in changes if breadth(all_ranks, work, c.row) >= _DEVICE]
@@ -176,10 +173,28 @@ def _causes(all_ranks: AllRankFacts) -> list[_Cause]:
     return [
         *_stalls(disturbed, stalled),
         *(_throttling(all_ranks, work, values, group) for group in _together(changed)),
-        *_slow_devices(all_ranks, work, slow),
-        *_uneven_work(all_ranks, work, uneven),
+        *_one_of_each([*_slow_devices(all_ranks, work, slow), *_uneven_work(all_ranks, work, uneven)]),
         *_random(all_ranks, work, slow, uneven),
     ]
+
+
+def _one_of_each(causes: Sequence[_Cause]) -> list[_Cause]:
+    """The causes, each with what the same ranks lose to the same kind, and with little that they lose to another.
+
+    More work often has more data in launches that look like those of others, as an optimizer's have.
+    """
+    joined: list[_Cause] = []
+    for less in sorted(causes, key=lambda cause: -float(cause.lost.sum())):
+        for place, more in enumerate(joined):
+            part = less.lost.sum() <= _ONE_CAUSE * more.lost[less.rows].sum() and np.isin(less.rows, more.rows).all()
+            if part or (less.kind == more.kind and np.array_equal(less.rows, more.rows)):
+                name, share = "excess_ns_per_step", len(less.rows) / len(more.rows)
+                evidence = {**more.evidence, name: share * less.evidence[name] + more.evidence[name]}
+                joined[place] = replace(more, lost=less.lost + more.lost, evidence=evidence)
+                break
+        else:
+            joined.append(less)
+    return joined
 
 
 def _of_whole_hosts(all_ranks: AllRankFacts, slow: Variation, least: float) -> Variation:
@@ -203,7 +218,9 @@ def _slow_devices(all_ranks: AllRankFacts, work: SameWork, slow: Variation) -> l
         excess[row] = float(np.median(beyond[beyond > slow.least])) if (beyond > slow.least).any() else 0.0
     broad = np.array([chosen[row] and breadth(all_ranks, work, row) >= _DEVICE for row in range(len(chosen))])
     causes = []
-    tolerance = 3 * np.nan_to_num(slow.noise) / np.sqrt(max(values.shape[1], 1))
+    usual = slow.level[~chosen & ~np.isnan(slow.level)]
+    apart = float(np.std(usual)) if len(usual) else 0.0  # devices that are not slow are not equal either
+    tolerance = 3 * np.hypot(np.nan_to_num(slow.noise) / np.sqrt(max(values.shape[1], 1)), apart)
     left = chosen & broad
     host_excess, rows_of = _slow_hosts(all_ranks, excess, left, tolerance)
     for hosts in _alike(host_excess, tolerance):
@@ -262,7 +279,7 @@ def _throttling(all_ranks: AllRankFacts, work: SameWork, values: Floats, group: 
         "breadth": float(np.median([breadth(all_ranks, work, row) for row in rows.tolist()])),
         **_excess_evidence(all_ranks, lost, rows, affected),
     }
-    named = _named(all_ranks.ranks[rows].tolist(), start=True)
+    named = all_ranks.named(rows, "Rank")
     how = "from one step on" if all(c.lasts for c in group) else "again and again"
     advice = (
         f"{named} {'takes' if len(rows) == 1 else 'take'} longer for the same kernels {how}; check the clock, power"
@@ -276,14 +293,12 @@ def _stalls(all_ranks: AllRankFacts, stalled: Mapping[int, Int64]) -> list[_Caus
         return []
     rows = np.flatnonzero(np.isin(all_ranks.ranks, list(stalled)))
     lost = np.zeros(all_ranks.own.shape)
-    works: Counter[int] = Counter()
+    works = []
     for row, (rank, beyond) in zip(rows.tolist(), sorted(stalled.items()), strict=True):
         facts = all_ranks.facts[rank]
-        at = np.searchsorted(all_ranks.steps, facts.steps)
-        judged = np.isin(facts.steps, all_ranks.steps)
-        lost[row, at[judged]] = beyond[judged].sum(axis=1)
-        for name, taken in zip(facts.work.names.tolist(), beyond[judged].sum(axis=0).tolist(), strict=True):
-            works[name] += taken
+        judged, at = all_ranks.judged(facts)
+        lost[row, at] = beyond[judged].sum(axis=1)
+        works.append((facts.work.names, beyond[judged].sum(axis=0)))
     if not lost.any():
         return []
     first = int((lost > 0).any(axis=0).argmax())
@@ -293,7 +308,7 @@ def _stalls(all_ranks: AllRankFacts, stalled: Mapping[int, Int64]) -> list[_Caus
         **_excess_evidence(all_ranks, lost, rows),
     }
     advice = (
-        f"Single kernels take far longer on {_named(all_ranks.ranks[rows].tolist())} than elsewhere and at other times;"
+        f"Single kernels take far longer on {all_ranks.named(rows)} than elsewhere and at other times;"
         " look for errors that the device corrects (Xid, ECC, NVLink), page migrations, and other processes on it."
     )
     return [_Cause("device-stall", rows, lost, advice, all_ranks.name_of_most(works), evidence, _SURE_OF_CHANGE)]
@@ -338,8 +353,7 @@ def _slow_cause(
     excess: Floats,
     hosts: tuple[str, ...] = (),
 ) -> _Cause:
-    ranks = all_ranks.ranks[rows].tolist()
-    named = _named(ranks)
+    named = all_ranks.named(rows)
     if kind == "slow-host":
         advice = (
             f"All ranks of {', '.join(hosts)} ({named}) take longer for the same kernels than others; check the host's"
@@ -361,7 +375,7 @@ def _slow_cause(
 
 
 def _partly_slow(all_ranks: AllRankFacts, work: SameWork, slow: Variation, rows: Int64, excess: Floats) -> _Cause:
-    named, where = _named(all_ranks.ranks[rows].tolist()), most_delayed(all_ranks, work, rows)
+    named, where = all_ranks.named(rows), most_delayed(all_ranks, work, rows)
     of_host = _of_hosts(all_ranks)
     advice = (
         f"{where} takes longer on {named}, and other work of its host does not; look for a lock, a slow file system, a"
@@ -415,7 +429,7 @@ def _uneven_work(all_ranks: AllRankFacts, work: SameWork, uneven: Variation) -> 
         rows = np.flatnonzero(always & (total >= _CULPRIT * total.max()))
         lost = np.zeros_like(beyond)
         lost[rows] = beyond[rows]
-        named = _named(all_ranks.ranks[rows].tolist(), start=True)
+        named = all_ranks.named(rows, "Rank")
         where, alone = most_added(all_ranks, rows)
         kind = "straggler" if _of_hosts(all_ranks) and alone >= _OWN_WORK else "imbalance"
         advice = (
@@ -423,7 +437,7 @@ def _uneven_work(all_ranks: AllRankFacts, work: SameWork, uneven: Variation) -> 
             "grids or other kernels; spread layers, tokens or experts evenly."
         )
         if kind == "straggler":
-            named = _named(all_ranks.ranks[rows].tolist())
+            named = all_ranks.named(rows)
             advice = (
                 f"Others wait for {where} of {named}, which they do not do; do it less often, on a thread of its own,"
                 " or where nobody waits."
@@ -439,7 +453,7 @@ def _uneven_work(all_ranks: AllRankFacts, work: SameWork, uneven: Variation) -> 
     if total.any():
         rows = np.flatnonzero(total >= _CULPRIT * total.max())
         advice = (
-            f"Another rank has the most work in each step ({_named(all_ranks.ranks[rows].tolist())}); "
+            f"Another rank has the most work in each step ({all_ranks.named(rows)}); "
             "balance tokens or sequence lengths over the ranks of a step."
         )
         causes.append(_uneven_cause("imbalance", all_ranks, uneven, rows, lost, advice))
@@ -475,7 +489,7 @@ def _random(all_ranks: AllRankFacts, work: SameWork, slow: Variation, uneven: Va
         rows = np.flatnonzero(slow.slow.any(axis=1))
         lost = work.lost(np.where(slow.slow, 1 - 1 / np.where(slow.slow, values, 1.0), 0.0), compute)
         advice = (
-            f"Another rank takes longer in each step ({_named(all_ranks.ranks[rows].tolist())}), for identically"
+            f"Another rank takes longer in each step ({all_ranks.named(rows)}), for identically"
             " launched kernels, so no device is slow; look for data that makes work uneven, such as sequence lengths"
             " or routed tokens."
         )
@@ -519,8 +533,6 @@ def _findings(all_ranks: AllRankFacts, causes: Sequence[_Cause]) -> list[Finding
     """The findings. One that a larger one hides is reported if it would cost time without that."""
     whole = np.minimum(sum((c.lost for c in causes), np.zeros_like(all_ranks.own)), all_ranks.own)
     least = max(LEAST_SHARE * all_ranks.span_ns, 1)
-    steps = None if all_ranks.whole_run else all_ranks.steps.tolist()
-    compute = all_ranks.of("compute")
     # between ranks with unconnected clocks, a replay has no waiting
     first, *others = all_ranks.ranks.tolist()
     connected = all_ranks.alignment is not None and all(
@@ -530,13 +542,14 @@ def _findings(all_ranks: AllRankFacts, causes: Sequence[_Cause]) -> list[Finding
     costly = [c for c in causes if c.lost.max(initial=0.0) >= 1]
     for cause in costly:
         ranks = all_ranks.ranks[cause.rows].tolist()
-        share = np.divide(cause.lost, compute, out=np.zeros_like(compute), where=compute > 0)
-        undo = partial(RecoveredTime.less_compute, ranks=all_ranks.ranks, steps=steps, share=share)
+        undo = all_ranks.less_compute(cause.lost)
         if cause.even is not None:
             apart, even = cause.even
             undo = partial(even_durations, ranks=all_ranks.ranks, steps=all_ranks.steps, apart=apart, even=even)
         if cause.kind == "device-stall":
-            undo = partial(RecoveredTime.less_of_longest, ranks=all_ranks.ranks, steps=steps, lost_ns=cause.lost)
+            undo = partial(
+                RecoveredTime.less_of_longest, ranks=all_ranks.ranks, steps=all_ranks.numbers, lost_ns=cause.lost
+            )
         # of several causes of one rank each has its share of the time; one alone is undone as `whatif` undoes a rank
         alone = not any(len(np.intersect1d(cause.rows, c.rows)) for c in costly if c is not cause)
         alone = alone and all(all_ranks.facts[rank].work.slices is None for rank in ranks)
@@ -554,7 +567,8 @@ def _findings(all_ranks: AllRankFacts, causes: Sequence[_Cause]) -> list[Finding
             # of n independent parts of a step that all wait for, each varies by a square root of n-th of the step
             most = all_ranks.loss(_CLASSES, cause.lost).estimate_ns * np.sqrt(max(_operations_per_step(all_ranks), 1))
             loss = replace(loss, estimate_ns=min(loss.estimate_ns, round(most)))
-        hidden = all_ranks.loss(_CLASSES, whole).estimate_ns - all_ranks.loss(_CLASSES, whole - cause.lost).estimate_ns
+        without, alone_ns = (all_ranks.loss(_CLASSES, lost).estimate_ns for lost in (whole - cause.lost, cause.lost))
+        hidden = all_ranks.loss(_CLASSES, whole).estimate_ns - without - alone_ns  # by other causes
         clear = cause.kind in ("straggler", "slow-host") and cause.evidence.get("slowdown", 1.0) >= _CLEAR
         evidence = {name: round(value, 3) for name, value in cause.evidence.items()}
         told = clear or (cause.kind != "jitter" and hidden >= least)
@@ -620,8 +634,3 @@ def _excess_evidence(
         "steps_affected": int(affected.max(initial=0)),
         "steps": len(all_ranks.steps),
     }
-
-
-def _named(ranks: Sequence[int], *, start: bool = False) -> str:
-    text = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {number_ranges(ranks)}"
-    return text[0].upper() + text[1:] if start else text

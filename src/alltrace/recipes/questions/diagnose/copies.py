@@ -39,7 +39,7 @@ def _exposed(all_ranks: AllRankFacts, excess: Floats, shares: Mapping[int, float
     if not lost.any():
         return []
     chosen = all_ranks.culprits(lost, _CULPRIT_SHARE)
-    facts = _facts(all_ranks, chosen)
+    facts = all_ranks.facts_of(chosen)
     kind, moved, took = _largest(facts, lambda k: k.endswith("pinned") and not k.startswith(("DtoD", "UvmDtoD")))
     hideable = np.minimum(lost, all_ranks.of("compute"))
     evidence = {
@@ -70,7 +70,7 @@ def _pageable(all_ranks: AllRankFacts) -> list[Finding]:
     if not stalled.any():
         return []
     chosen = all_ranks.culprits(stalled, _CULPRIT_SHARE)
-    facts = _facts(all_ranks, chosen)
+    facts = all_ranks.facts_of(chosen)
     kind, moved, took = _largest(facts, lambda k: k.endswith("pageable"))
     pinned = np.array([_pinned_ns(f) / max(len(f.steps), 1) for f in all_ranks.facts.values()])[:, None]
     lost = np.maximum(stalled - np.maximum(pinned - all_ranks.of("compute"), 0), 0)
@@ -93,7 +93,7 @@ def _synchronous(all_ranks: AllRankFacts) -> list[Finding]:
     if not lost.any():
         return []
     chosen = all_ranks.culprits(lost, _CULPRIT_SHARE)
-    facts = _facts(all_ranks, chosen)
+    facts = all_ranks.facts_of(chosen)
     evidence = {
         "stalled_ns_per_step": float(np.round(lost[chosen].mean())),
         "calls": int(np.median([f.call_counts.get("sync-copy", 0) for f in facts])),
@@ -162,10 +162,6 @@ def _free(ranks: Sequence[int], shares: Mapping[int, float], run: RecoveredTime)
     """
     before, free = run.less_copies(shares), run.less_copies({**shares, **dict.fromkeys(ranks, 1.0)})
     return OtherOrder(run.replay.graph, np.where(run.keep_host[run.replay.graph.target], before, free), before)
-
-
-def _facts(all_ranks: AllRankFacts, chosen: Flags) -> list[RankFacts]:
-    return [f for f, c in zip(all_ranks.facts.values(), chosen, strict=True) if c]
 
 
 def _steps(facts: Sequence[RankFacts]) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -142,6 +142,10 @@ def find(all_ranks: AllRankFacts) -> list[Finding]:
                 _without_waits, all_ranks, _by_rank(all_ranks, short), () if behind else ("host-pause", "data")
             )
         loss = all_ranks.loss(classes, lost, change, shared=HOST_CLASSES if of_host else ())
+        if name == "launch":  # so a host also comes to its other work sooner, but no device waits for launches then
+            held = ["short-kernels", *(c for c in HOST_CLASSES if c not in OF_HOST)]
+            most_ns = int(all_ranks.bounds_ns(held, np.asarray((lost > 0).any(axis=1))).sum())
+            loss = replace(loss, estimate_ns=min(loss.estimate_ns, most_ns))
         # a loader that keeps few hosts waiting is hardly faster than the steps are, and limits shorter ones
         least = 2 * LEAST_SHARE if name == "data" else HIGH_SHARE
         told = (hidden or name == "data") and 2 * chosen.sum() <= len(chosen)
@@ -165,6 +169,9 @@ def _clearly_more(host_ns: Floats, chosen: Flags) -> float:
 def _short_pauses(all_ranks: AllRankFacts, waits: Floats) -> Floats:
     """(ranks, steps): what few ranks take longer from a wait to the next launch than others, ns; 0 for others."""
     beyond = all_ranks.excess(waits)
+    pace_ns = np.array([f.launch_ns for f in all_ranks.facts.values()])
+    slower = np.maximum(pace_ns / max(float(np.percentile(pace_ns, 25, method="lower")), 1.0) - 1, 0)
+    beyond = np.maximum(beyond - slower[:, None] * (waits - beyond), 0)  # who launches slowly does so after waits too
     total = beyond.sum(axis=1)
     rows = (total >= _CULPRIT_SHARE * total.max(initial=0)) & (total >= _LEAST_PAUSED * all_ranks.span_ns)
     counts = np.array([f.call_counts.get("sync", 0) / max(len(f.steps), 1) for f in all_ranks.facts.values()])
@@ -244,12 +251,12 @@ def _without_launching(all_ranks: AllRankFacts, run: RecoveredTime) -> Int64 | N
     if not short.any():
         return weights
     whole = np.maximum(short + all_ranks.of("compute"), 1)
-    less = run.less_compute(all_ranks.ranks, None if all_ranks.whole_run else all_ranks.steps.tolist(), short / whole)
+    less = run.less_compute(all_ranks.ranks, all_ranks.numbers, short / whole)
     return less if weights is None else weights + less - run.replay.weights
 
 
 def _evidence(all_ranks: AllRankFacts, name: str, lost: Floats, chosen: Flags) -> tuple[str, dict[str, float]]:
-    facts = [f for f, c in zip(all_ranks.facts.values(), chosen, strict=True) if c]
+    facts = all_ranks.facts_of(chosen)
     mine = lost[chosen]
     evidence: dict[str, float] = {
         "stalled_ns_per_step": float(np.round(mine.mean())),

@@ -44,9 +44,9 @@ def with_copies_of_pauses(findings: Sequence[Finding], all_ranks: AllRankFacts) 
     for copying in copies:
         for pause in findings:
             if pause.kind == "host-pause" and pause.ranks == copying.ranks and _in_the_same_steps(pause, copying):
-                larger, smaller = sorted((pause, copying), key=lambda f: f.loss.estimate_ns, reverse=True)
+                smaller, larger = sorted((copying, pause), key=lambda f: (f.loss.own_ns, f.loss.estimate_ns))
                 together_ns = _together_ns(larger, smaller, run)
-                if together_ns > larger.loss.estimate_ns:
+                if together_ns >= max(f.loss.estimate_ns for f in (larger, smaller)):
                     one_of |= {id(larger): _as_one(larger, smaller, together_ns, run), id(smaller): None}
     return [one for f in findings if (one := one_of.get(id(f), f)) is not None]
 

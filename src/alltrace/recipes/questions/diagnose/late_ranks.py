@@ -33,8 +33,7 @@ def find(all_ranks: AllRankFacts, others: Sequence[Finding], known: Sequence[Fin
     length = float(np.median(np.nan_to_num(all_ranks.times.sum(axis=2))))
     # an operation counts if some wait at it is larger than an error of the clocks
     late = members.fact & (members.last_arrival > members.start)
-    first = np.concatenate(([True], members.instance[1:] != members.instance[:-1]))
-    number = np.cumsum(first) - 1
+    number = np.repeat(np.arange(len(members.firsts)), np.diff(np.append(members.firsts, len(members.rank))))
     waited_for = np.bincount(number, late) > 0
     last = waited_for[number] & (members.start >= members.last_arrival)
     operations = max(int(waited_for.sum()), 1)

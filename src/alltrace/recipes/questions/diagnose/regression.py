@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
-from functools import partial
 
 import numpy as np
 
@@ -12,7 +10,6 @@ from alltrace.recipes.analysis.change_in_time import later_part
 from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
 from alltrace.recipes.questions.diagnose.finding import MEDIUM_SHARE, Finding
 from alltrace.recipes.questions.diagnose.gaps import CLASSES, HOST_CLASSES
-from alltrace.recipes.questions.diagnose.recovered_time import RecoveredTime
 from alltrace.trace.arrays import Flags, Floats
 
 _LEAST_GROWTH = MEDIUM_SHARE
@@ -63,12 +60,7 @@ def find(all_ranks: AllRankFacts) -> list[Finding]:
     values = all_ranks.of(grows)
     before = np.percentile(values[:, ~late], 50, axis=1, keepdims=True, method="lower")
     lost = np.where(late, np.maximum(values - before, 0.0), 0.0)
-    share = np.divide(lost, values, out=np.zeros_like(lost), where=values > 0)
-    change = (
-        partial(RecoveredTime.less_compute, ranks=all_ranks.ranks, steps=all_ranks.steps.tolist(), share=share)
-        if grows == "compute"
-        else None
-    )
+    change = all_ranks.less_compute(lost) if grows == "compute" else None
     loss = all_ranks.loss((grows,), lost, change, shared=HOST_CLASSES if grows in HOST_CLASSES else ())
     first = int(late.argmax())
     evidence = {
@@ -123,15 +115,10 @@ def resolved(findings: Sequence[Finding]) -> list[Finding]:
 
 
 def _kernel(all_ranks: AllRankFacts, late: Flags) -> str:
-    growth: defaultdict[int, float] = defaultdict(float)
+    growth = []
     for facts in all_ranks.facts.values():
-        at = np.searchsorted(all_ranks.steps, facts.steps)
-        judged = np.isin(facts.steps, all_ranks.steps)
-        after = late[np.minimum(at, len(late) - 1)]
-        sums = [facts.work.sums_ns[judged & part] for part in (after, ~after)]
-        if not all(len(s) for s in sums):
-            continue
-        more = sums[0].mean(axis=0) - sums[1].mean(axis=0)
-        for name, value in zip(facts.work.names.tolist(), more.tolist(), strict=True):
-            growth[name] += value
+        judged, at = all_ranks.judged(facts)
+        sums = [facts.work.sums_ns[judged[part]] for part in (late[at], ~late[at])]
+        if all(len(s) for s in sums):
+            growth.append((facts.work.names, sums[0].mean(axis=0) - sums[1].mean(axis=0)))
     return all_ranks.name_of_most(growth)

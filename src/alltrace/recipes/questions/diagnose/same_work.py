@@ -8,7 +8,6 @@ without that is its own work.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,7 +16,7 @@ from alltrace.recipes.analysis.kernel_families import family_of
 from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
 from alltrace.recipes.questions.diagnose.kernel_work import PIECES
 from alltrace.trace.arrays import Floats, Int64
-from alltrace.trace.distinct import distinct_rows
+from alltrace.trace.distinct import distinct_rows, run_starts
 
 _LEAST_COVERED = 0.5  # a ratio is known where works that other ranks have too take this share of the time in kernels
 
@@ -47,7 +46,7 @@ def same_work(all_ranks: AllRankFacts) -> SameWork:
     ratio, kernel_ns = np.full((ranks, pieces), np.nan), np.zeros((ranks, pieces))
     compute = all_ranks.of("compute")
     for row, (facts, usual) in enumerate(zip(all_ranks.facts.values(), typical, strict=True)):
-        rows, places = (np.arange(pieces),) * 2 if all_ranks.whole_run else _known_steps(all_ranks, facts.steps)
+        rows, places = (np.arange(pieces),) * 2 if all_ranks.whole_run else all_ranks.judged(facts)
         kernel_ns[row, places] = facts.work.total_ns[rows]
         known = ~np.isnan(usual)
         took = facts.work.sums_ns[rows][:, known].sum(axis=1)
@@ -93,14 +92,10 @@ def breadth(all_ranks: AllRankFacts, work: SameWork, row: int) -> float:
 
 def most_delayed(all_ranks: AllRankFacts, work: SameWork, rows: Int64) -> str:
     """The kernel that takes most time beyond what it takes elsewhere, on the ranks of these rows."""
-    totals: defaultdict[int, float] = defaultdict(float)
-    facts = list(all_ranks.facts.values())
-    for row in rows.tolist():
-        sums, counts = facts[row].work.sums_ns.sum(axis=0), facts[row].work.counts.sum(axis=0)
-        beyond = np.nan_to_num(sums - counts * work.typical_ns[row])
-        for ident, total in zip(facts[row].work.names.tolist(), beyond.tolist(), strict=True):
-            totals[ident] += total
-    return all_ranks.name_of_most(totals)
+    own = [(list(all_ranks.facts.values())[row].work, work.typical_ns[row]) for row in rows.tolist()]
+    return all_ranks.name_of_most(
+        (w.names, np.nan_to_num(w.sums_ns.sum(axis=0) - w.counts.sum(axis=0) * usual_ns)) for w, usual_ns in own
+    )
 
 
 def most_added(all_ranks: AllRankFacts, rows: Int64) -> tuple[str, float]:
@@ -108,21 +103,19 @@ def most_added(all_ranks: AllRankFacts, rows: Int64) -> tuple[str, float]:
 
     And the share of all such time that is in kernels which three quarters of the ranks do not have, 0 to 1.
     """
-    of_rank: list[defaultdict[int, float]] = []
-    for facts, usual_ns in zip(all_ranks.facts.values(), _typical(all_ranks), strict=True):
-        totals: defaultdict[int, float] = defaultdict(float)
-        took_ns = np.where(np.isnan(usual_ns), facts.work.sums_ns.sum(axis=0), usual_ns * facts.work.counts.sum(axis=0))
-        for ident, total in zip(facts.work.names.tolist(), took_ns.tolist(), strict=True):
-            totals[ident] += total
-        of_rank.append(totals)
-    mine: defaultdict[int, float] = defaultdict(float)
-    for row in rows.tolist():
-        for ident, total in of_rank[row].items():
-            mine[ident] += total
-    usual = {i: float(np.percentile([t.get(i, 0) for t in of_rank], 25, method="lower")) * len(rows) for i in mine}
-    beyond = {i: max(mine[i] - usual[i], 0.0) for i in mine}
-    alone = sum(beyond[i] for i in mine if not usual[i]) / max(sum(beyond.values()), 1.0)
-    return all_ranks.name_of_most({i: mine[i] - usual[i] for i in mine}), alone
+    works = [facts.work for facts in all_ranks.facts.values()]
+    names, at = np.unique(np.concatenate([w.names for w in works]), return_inverse=True)
+    took_ns = [
+        np.where(np.isnan(usual_ns), w.sums_ns.sum(axis=0), usual_ns * w.counts.sum(axis=0))
+        for w, usual_ns in zip(works, _typical(all_ranks), strict=True)
+    ]
+    totals = np.zeros((len(works), len(names)))
+    np.add.at(totals, (np.repeat(np.arange(len(works)), [len(t) for t in took_ns]), at), np.concatenate(took_ns))
+    mine = totals[rows].sum(axis=0)
+    usual = np.percentile(totals, 25, axis=0, method="lower") * len(rows)
+    beyond = np.maximum(mine - usual, 0)
+    alone = float(beyond[usual == 0].sum() / max(beyond.sum(), 1.0))
+    return all_ranks.name_of_most([(names[mine > 0], (mine - usual)[mine > 0])]), alone
 
 
 def _typical(all_ranks: AllRankFacts) -> tuple[Floats, ...]:
@@ -136,14 +129,8 @@ def _typical(all_ranks: AllRankFacts) -> tuple[Floats, ...]:
     mean = np.concatenate([f.work.sums_ns.sum(axis=0) for f in given]) / np.maximum(counts, 1)
     code = distinct_rows(*works.T)[1]
     order = np.lexsort((mean, code))
-    begins = np.flatnonzero(np.concatenate(([True], np.diff(code[order]) != 0)))
+    begins = run_starts(code[order])
     having = np.diff(np.append(begins, len(order)))
     quartile = mean[order][begins + (having - 1) // 4]
     typical = np.where(having > 1, quartile, np.nan)[code]
     return tuple(np.split(typical, np.cumsum(sizes)[:-1]))
-
-
-def _known_steps(all_ranks: AllRankFacts, steps: Int64) -> tuple[Int64, Int64]:
-    at = np.searchsorted(all_ranks.steps, steps)
-    known = np.flatnonzero(np.isin(steps, all_ranks.steps))
-    return known, at[known]

@@ -42,21 +42,12 @@ def _found(all_ranks: AllRankFacts, ranks: set[int], advice: str) -> list[Findin
     total = lost.sum(axis=1)
     if not total.any():
         return []
-    steps, part, whole = None if all_ranks.whole_run else all_ranks.steps, lost, compute
+    change = all_ranks.less_compute(lost)
     if len(all_ranks.ranks) == 1:
         # it waits for nobody, so only the sum counts; what it launched at once may be of several steps
-        steps, part, whole = None, lost.sum(axis=1, keepdims=True), compute.sum(axis=1, keepdims=True)
-    share = np.divide(part, whole, out=np.zeros_like(whole), where=whole > 0)
-    loss = all_ranks.loss(
-        ("compute",),
-        lost,
-        partial(
-            RecoveredTime.less_compute,
-            ranks=all_ranks.ranks,
-            steps=None if steps is None else steps.tolist(),
-            share=share,
-        ),
-    )
+        share = np.array([[lost.sum() / compute.sum()]])
+        change = partial(RecoveredTime.less_compute, ranks=all_ranks.ranks, steps=None, share=share)
+    loss = all_ranks.loss(("compute",), lost, change)
     culprits = all_ranks.ranks[total > 0].tolist()
     slices = [all_ranks.facts[rank].work.slices for rank in culprits]
     seen = [s for s in slices if s is not None]

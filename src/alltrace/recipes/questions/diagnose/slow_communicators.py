@@ -9,7 +9,7 @@ import numpy as np
 
 from alltrace.recipes.questions.diagnose.absent_ranks import bus_bytes
 from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts, Members
-from alltrace.trace.arrays import Floats, Int64
+from alltrace.trace.arrays import Floats
 
 _SLOW_RATE = 1.6  # a communicator is slow when it takes at least this many times as long as its peers
 _SLOWER = 1.25  # the same if its peers differ little from each other, and where it shares a rank with one that is slow,
@@ -49,7 +49,7 @@ class _Rate(NamedTuple):
     transfer_ns: int
 
 
-def slow_communicators(all_ranks: AllRankFacts, members: Members, first: Int64) -> dict[int, SlowCommunicator]:
+def slow_communicators(all_ranks: AllRankFacts, members: Members) -> dict[int, SlowCommunicator]:
     """Communicators that take far longer than others alike, by number: mostly `_SLOW_RATE` times as long, or longer.
 
     Operations alike are compared, of sizes alike: an all-to-all or a small message never reaches the bus bandwidth of a
@@ -59,7 +59,7 @@ def slow_communicators(all_ranks: AllRankFacts, members: Members, first: Int64) 
     alike: dict[tuple[int, int], list[int]] = {}
     for number, group in groups.items():
         alike.setdefault((group.size, len({all_ranks.hosts.get(r) for r in group.ranks})), []).append(number)
-    rates = _rates(members, first, {n: g.size for n, g in groups.items()})
+    rates = _rates(members, {n: g.size for n, g in groups.items()})
     found: dict[int, SlowCommunicator] = {}
     clear: set[int] = set()
     for its in alike.values():
@@ -70,21 +70,22 @@ def slow_communicators(all_ranks: AllRankFacts, members: Members, first: Int64) 
                 found[number] = compared
             if even:
                 clear.add(number)
-        others = _longer(members, first, {n: groups[n].ranks for n in its if n not in rates})
+        others = _longer(members, {n: groups[n].ranks for n in its if n not in rates})
         found.update((n, SlowCommunicator(ratio)) for n, ratio in others.items())
     ratios = {n: one.ratio for n, one in found.items()}
     slow = {n: r for n, r in ratios.items() if r >= (_SLOWER if n in clear else _SLOW_RATE)}
     ranks = {n: group.ranks for n, group in groups.items()}
-    return {n: found[n] for n in _that_cost(members, first, _of_one_rank(ranks, ratios, slow))}
+    return {n: found[n] for n in _that_cost(members, _of_one_rank(ranks, ratios, slow))}
 
 
-def possible_excess(all_ranks: AllRankFacts, members: Members, first: Int64) -> Floats:
+def possible_excess(all_ranks: AllRankFacts, members: Members) -> Floats:
     """The share of each member's transfer that a slow link would be to blame for if its size, which is unknown, is not.
 
     0 where sizes are known, or where the same operations of communicators alike show how long they take. Communicators
     that are inferred may be several: their operations are compared with each other.
     """
     groups = {g.number: g for g in all_ranks.alignment.groups}
+    first = members.firsts
     unsized = first[(members.size[first] <= 0) & members.certain[first] & (members.transfer[first] > 0)]
     unsized = unsized[
         np.isin(members.op[unsized].astype(str), _RING) & np.isin(members.communicator[unsized], list(groups))
@@ -110,8 +111,9 @@ def possible_excess(all_ranks: AllRankFacts, members: Members, first: Int64) -> 
     return found
 
 
-def _that_cost(members: Members, first: Int64, slow: Mapping[int, float]) -> dict[int, float]:
+def _that_cost(members: Members, slow: Mapping[int, float]) -> dict[int, float]:
     """The slow communicators without those that lose little and are far less slow: by latency."""
+    first = members.firsts
     lost = {
         n: float(members.transfer[first[members.communicator[first] == n]].sum()) * (1 - 1 / ratio)
         for n, ratio in slow.items()
@@ -134,7 +136,8 @@ def _of_one_rank(
     return {**slow, **{n: ratios[n] for n in slower if shared[0] in ranks[n]}}
 
 
-def _rates(members: Members, first: Int64, sizes: Mapping[int, int]) -> dict[int, dict[str, _Rate]]:
+def _rates(members: Members, sizes: Mapping[int, int]) -> dict[int, dict[str, _Rate]]:
+    first = members.firsts
     large = (members.size[first] >= _LEAST_BYTES) & members.certain[first] & (members.transfer[first] > 0)
     collected: dict[int, dict[str, list[_Rate]]] = {}
     for row in first[large].tolist():
@@ -184,12 +187,13 @@ def _as_large(one: _Rate, other: _Rate) -> bool:
     return max(one.moved_bytes, other.moved_bytes) <= _AS_LARGE * min(one.moved_bytes, other.moved_bytes)
 
 
-def _longer(members: Members, first: Int64, ranks: Mapping[int, tuple[int, ...]]) -> dict[int, float]:
+def _longer(members: Members, ranks: Mapping[int, tuple[int, ...]]) -> dict[int, float]:
     """How many times as long as in others communicators take for the same operations, of as many bytes and number.
 
     So this compares messages that are too small for a bandwidth, or without a size in the reports. Of these,
     communicators of the same ranks show nothing: they have the same links, so what takes longer moves more.
     """
+    first = members.firsts
     rows = first[
         np.isin(members.communicator[first], list(ranks)) & members.certain[first] & (members.transfer[first] > 0)
     ]
