@@ -10,7 +10,7 @@ import pytest
 from tests.recipes.questions.diagnose.test_recovered_time import USUAL, played
 
 from alltrace.recipes.questions.diagnose.finding import Finding, Loss
-from alltrace.recipes.questions.diagnose.joint_losses import with_copies_of_pauses, with_joint_losses
+from alltrace.recipes.questions.diagnose.joint_losses import with_joint_losses, with_one_of_each_cause
 
 
 def finding(kind, ranks, recovery, changed, classes=("compute",), **values):
@@ -177,13 +177,14 @@ def _saving(run, ranks, own, other, pause, copied):
 def test_copies_and_the_pause_that_follows_them_are_one_finding_with_the_loss_of_both(larger):
     run = ranks_of(played([[300_000, 100_000], [100_000, 300_000], USUAL]), 600_000)
     findings = _saving(run, (0,), [0.5, 0, 0.5], [0.4, 0, 0.6], *((40_000.0, 20_000.0), (20_000.0, 40_000.0))[larger])
-    (one,) = with_copies_of_pauses(findings, run)
+    (one,) = with_one_of_each_cause(findings, run)
     alone = [f.loss.estimate_ns for f in findings]
     assert one.kind == findings[larger].kind
     assert one.loss.estimate_ns == pytest.approx(sum(alone), abs=2_000)
     assert max(alone) < one.loss.estimate_ns == run.recovery.saved_ns(one.loss.without())
     assert (one.loss.classes[-1], one.loss.own_ns, one.loss.bound_ns) == (findings[1 - larger].kind, 14, 2 * 10**6)
-    assert f"In the same steps {findings[1 - larger].where} takes time there" in one.advice
+    also = ("sync-copy takes time there", "the launching thread pauses")[larger]
+    assert f"In the same steps {also}" in one.advice
 
 
 def test_without_copies_that_end_as_the_pause_begins_it_is_gone_too():
@@ -191,7 +192,7 @@ def test_without_copies_that_end_as_the_pause_begins_it_is_gone_too():
     pause, copies = _saving(run, (0,), [0.5, 0, 0.5], [0.5, 0, 0.5], 30_000.0, 0.0)
     copies = replace(copies, loss=replace(copies.loss, own_ns=3, without=lambda: less_work(run.recovery, 0, 40_000.0)))
     copies = replace(copies, loss=replace(copies.loss, estimate_ns=run.recovery.saved_ns(copies.loss.without())))
-    (one,) = with_copies_of_pauses([pause, copies], run)
+    (one,) = with_one_of_each_cause([pause, copies], run)
     assert (one.kind, one.loss.own_ns) == ("host-pause", 10)
     assert one.loss.estimate_ns == copies.loss.estimate_ns > pause.loss.estimate_ns
 
@@ -202,6 +203,39 @@ def test_without_copies_that_end_as_the_pause_begins_it_is_gone_too():
 def test_copies_in_other_steps_or_of_most_ranks_are_no_part_of_a_pause(ranks, other):
     run = ranks_of(played([[300_000, 100_000], [100_000, 300_000], USUAL]), 600_000)
     findings = _saving(run, ranks, [0.5, 0, 0.5], other, 40_000.0, 20_000.0)
-    assert with_copies_of_pauses(findings, run) == findings
-    assert with_copies_of_pauses(findings[1:], run) == findings[1:]
-    assert with_copies_of_pauses(findings, SimpleNamespace(recovery=None, ranks=np.arange(9))) == findings
+    assert with_one_of_each_cause(findings, run) == findings
+    assert with_one_of_each_cause(findings[1:], run) == findings[1:]
+    assert with_one_of_each_cause(findings, SimpleNamespace(recovery=None, ranks=np.arange(9))) == findings
+
+
+def _slow_and_paused(run, slowdown, steps_affected):
+    slow = finding("straggler", (0,), run.recovery, less_work(run.recovery, 0, 40_000.0))
+    pause = finding("host-pause", (0,), run.recovery, less_work(run.recovery, 1, 20_000.0), classes=("host-pause",))
+    return [
+        replace(slow, evidence={"slowdown": slowdown}),
+        replace(pause, evidence={"steps_affected": steps_affected, "steps": 3}),
+    ]
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_host_that_works_slowly_and_pauses_lacks_a_cpu_and_is_one_finding(order):
+    run = ranks_of(played([[300_000, 100_000], [100_000, 300_000], USUAL]), 600_000)
+    run.judges_hosts = True
+    findings = _slow_and_paused(run, 2.0, 2)[::order]
+    (one,) = with_one_of_each_cause(findings, run)
+    assert (one.kind, one.loss.classes) == ("straggler", ("compute", "host-pause"))
+    assert one.loss.estimate_ns == pytest.approx(60_000, abs=2_000)
+    assert "In the same steps the launching thread pauses" in one.advice
+
+
+@pytest.mark.parametrize(
+    ("slowdown", "steps_affected", "hosts", "ranks"),
+    [(1.9, 2, True, (0,)), (2.0, 1, True, (0,)), (2.0, 2, False, (0,)), (2.0, 2, True, (1,))],
+    ids=["has most of a CPU", "pauses now and then", "work of devices", "another rank pauses"],
+)
+def test_other_pauses_of_a_slow_rank_are_a_cause_of_their_own(slowdown, steps_affected, hosts, ranks):
+    run = ranks_of(played([[300_000, 100_000], [100_000, 300_000], USUAL]), 600_000)
+    run.judges_hosts = hosts
+    slow, pause = _slow_and_paused(run, slowdown, steps_affected)
+    findings = [slow, replace(pause, ranks=ranks)]
+    assert with_one_of_each_cause(findings, run) == findings

@@ -46,7 +46,7 @@ from alltrace.recipes.questions.diagnose.finding import (
 )
 from alltrace.recipes.questions.diagnose.hand_over import hand_overs, with_roles
 from alltrace.recipes.questions.diagnose.host_time import Contribution, HostTime, host_time
-from alltrace.recipes.questions.diagnose.joint_losses import with_copies_of_pauses, with_joint_losses
+from alltrace.recipes.questions.diagnose.joint_losses import with_joint_losses, with_one_of_each_cause
 from alltrace.recipes.questions.diagnose.kernel_work import KernelWork
 from alltrace.recipes.questions.diagnose.launch_columns import LAUNCH, RESOURCES
 from alltrace.recipes.questions.diagnose.lone_operations import LoneOperations, lone_operations
@@ -163,7 +163,7 @@ def _merge(parts: Sequence[Part], run: RunFacts, _options: Options) -> Answer:
         unjudged = ("no step has complete records, so no loss was judged",)
         return Answer(col.table_of(rows, COLUMNS, _schema()), COLUMNS, unjudged)
     found = resolved([finding for module in DETECTORS for finding in import_module(module).find(all_ranks)])
-    found = with_copies_of_pauses(found, all_ranks)
+    found = with_one_of_each_cause(found, all_ranks)
     found += sharing.find(all_ranks, run)
     found += late_ranks.find(all_ranks, [r.finding for r in ranked(found, all_ranks.span_ns)], found)
     reported = ranked(found, all_ranks.span_ns)

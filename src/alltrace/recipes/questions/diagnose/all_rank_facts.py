@@ -317,6 +317,11 @@ class AllRankFacts:
         return partial(RecoveredTime.less_compute, ranks=self.ranks, steps=self.numbers, share=share)
 
     @property
+    def judges_hosts(self) -> bool:
+        """Whether it is the work of hosts that is judged, since nothing ran on a device."""
+        return all(facts.of_host for facts in self.facts.values())
+
+    @property
     def numbers(self) -> list[int] | None:
         """The numbers of the judged steps; None if the ranks' runs had to count as one."""
         return None if self.whole_run else self.steps.tolist()

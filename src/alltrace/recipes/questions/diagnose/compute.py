@@ -148,7 +148,7 @@ def find(all_ranks: AllRankFacts) -> list[Finding]:
 def _causes(all_ranks: AllRankFacts) -> list[_Cause]:
     if len(all_ranks.ranks) < 2 or not len(all_ranks.steps):
         return []
-    stalled = {} if all_ranks.whole_run or _of_hosts(all_ranks) else stalls(all_ranks)
+    stalled = {} if all_ranks.whole_run or all_ranks.judges_hosts else stalls(all_ranks)
     disturbed, all_ranks = all_ranks, _without(all_ranks, stalled)
     work = same_work(all_ranks)
     length = float(np.median(np.nan_to_num(all_ranks.times.sum(axis=2)).sum(axis=1)) / len(all_ranks.steps))
@@ -359,7 +359,7 @@ def _slow_cause(
             f"All ranks of {', '.join(hosts)} ({named}) take longer for the same kernels than others; check the host's"
             " cooling, power limits and other jobs."
         )
-    elif _of_hosts(all_ranks):
+    elif all_ranks.judges_hosts:
         advice = (
             f"The same work takes longer on {named} than elsewhere; look for a busy core, a CPU quota, or more data"
             " there."
@@ -376,7 +376,7 @@ def _slow_cause(
 
 def _partly_slow(all_ranks: AllRankFacts, work: SameWork, slow: Variation, rows: Int64, excess: Floats) -> _Cause:
     named, where = all_ranks.named(rows), most_delayed(all_ranks, work, rows)
-    of_host = _of_hosts(all_ranks)
+    of_host = all_ranks.judges_hosts
     advice = (
         f"{where} takes longer on {named}, and other work of its host does not; look for a lock, a slow file system, a"
         " busy core, or more data there."
@@ -431,7 +431,7 @@ def _uneven_work(all_ranks: AllRankFacts, work: SameWork, uneven: Variation) -> 
         lost[rows] = beyond[rows]
         named = all_ranks.named(rows, "Rank")
         where, alone = most_added(all_ranks, rows)
-        kind = "straggler" if _of_hosts(all_ranks) and alone >= _OWN_WORK else "imbalance"
+        kind = "straggler" if all_ranks.judges_hosts and alone >= _OWN_WORK else "imbalance"
         advice = (
             f"{named} {'has' if len(rows) == 1 else 'have'} more work than others, which wait: more kernels, larger "
             "grids or other kernels; spread layers, tokens or experts evenly."
@@ -458,10 +458,6 @@ def _uneven_work(all_ranks: AllRankFacts, work: SameWork, uneven: Variation) -> 
         )
         causes.append(_uneven_cause("imbalance", all_ranks, uneven, rows, lost, advice))
     return causes
-
-
-def _of_hosts(all_ranks: AllRankFacts) -> bool:
-    return all(facts.of_host for facts in all_ranks.facts.values())
 
 
 def _uneven_cause(

@@ -31,24 +31,48 @@ _MOST_CAUSES = 6
 
 _IN_THE_SAME_STEPS = 0.75  # two losses are in the same steps if their parts in these have this share in common
 
+_LACKS_CPU = 2.0  # the work of a host takes this many times as long if its thread has a CPU for half of the time
+_USUAL_SHARE = 0.6  # pauses in at least this share of the steps are not rare ones
+_ALSO = {
+    "host-pause": "the launching thread pauses, as one does that gets no CPU",
+    "data-stall": "it waits for the next batch",
+}
+
 _NO_CAUSES = frozenset({"jitter", "missing-rank", "unexplained", "hand-over"})
 
 
-def with_copies_of_pauses(findings: Sequence[Finding], all_ranks: AllRankFacts) -> list[Finding]:
-    """The findings, where few ranks that copy and pause in the same steps have one: they copy what they then write."""
+def with_one_of_each_cause(findings: Sequence[Finding], all_ranks: AllRankFacts) -> list[Finding]:
+    """The findings, where those of the same few ranks that have one cause are one finding with the loss of all."""
     run = all_ranks.recovery
-    copies = [f for f in findings if f.kind == "sync-copy" and 2 * len(f.ranks) <= len(all_ranks.ranks)]
-    if run is None or not copies:
-        return list(findings)
-    one_of: dict[int, Finding | None] = {}
-    for copying in copies:
-        for pause in findings:
-            if pause.kind == "host-pause" and pause.ranks == copying.ranks and _in_the_same_steps(pause, copying):
-                smaller, larger = sorted((copying, pause), key=lambda f: (f.loss.own_ns, f.loss.estimate_ns))
-                together_ns = _together_ns(larger, smaller, run)
-                if together_ns >= max(f.loss.estimate_ns for f in (larger, smaller)):
-                    one_of |= {id(larger): _as_one(larger, smaller, together_ns, run), id(smaller): None}
-    return [one for f in findings if (one := one_of.get(id(f), f)) is not None]
+    separate: list[Finding] = []
+    for finding in findings:
+        for place, other in enumerate(separate):
+            if run is None or not _have_one_cause(finding, other, all_ranks):
+                continue
+            smaller, larger = sorted((finding, other), key=lambda f: (_is_slow(f), f.loss.own_ns, f.loss.estimate_ns))
+            together_ns = _together_ns(larger, smaller, run)
+            if together_ns >= max(f.loss.estimate_ns for f in (larger, smaller)):
+                separate[place] = _as_one(larger, smaller, together_ns, run)
+                break
+        else:
+            separate.append(finding)
+    return separate
+
+
+def _have_one_cause(first: Finding, second: Finding, all_ranks: AllRankFacts) -> bool:
+    """Whether ranks write in a pause what they have copied, or lack a CPU, so that they work slowly, pause and wait."""
+    if first.ranks != second.ranks or 2 * len(first.ranks) > len(all_ranks.ranks):
+        return False
+    if {first.kind, second.kind} == {"sync-copy", "host-pause"}:
+        return _in_the_same_steps(first, second)
+    slow, other = sorted((first, second), key=_is_slow, reverse=True)
+    often = other.evidence.get("steps_affected", 0.0) >= _USUAL_SHARE * len(all_ranks.steps)
+    lacks_cpu = _is_slow(slow) and slow.evidence["slowdown"] >= _LACKS_CPU and all_ranks.judges_hosts
+    return lacks_cpu and often and other.kind in ("host-pause", "data-stall")
+
+
+def _is_slow(finding: Finding) -> bool:
+    return finding.kind in ("straggler", "slow-host") and "slowdown" in finding.evidence
 
 
 def _in_the_same_steps(first: Finding, second: Finding) -> bool:
@@ -67,7 +91,8 @@ def _as_one(larger: Finding, smaller: Finding, together_ns: int, run: RecoveredT
         bound_ns=one.bound_ns + other.bound_ns,
         without=cache(partial(_without_both, larger, smaller, run)),
     )
-    advice = f"{larger.advice} In the same steps {smaller.where} takes time there, which is part of the loss."
+    also = _ALSO.get(smaller.kind, f"{smaller.where} takes time there")
+    advice = f"{larger.advice} In the same steps {also}, which is part of the loss."
     return replace(larger, loss=loss, advice=advice, told=larger.told or smaller.told)
 
 
