@@ -1,0 +1,67 @@
+"""Whatever way the rounds of matching end, what breaks the law or explains too little is withheld."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from alltrace.align import matching
+from alltrace.align.communicators_by_order import Inferred
+from alltrace.align.matching import Matching, match
+from alltrace.align.related_clocks import RankClock
+
+NONE = np.zeros(0, np.int64)
+
+
+def clocks_of(*components):
+    return {n: RankClock(0.0, 0.0, 0.0, 1.0, component) for n, component in enumerate(components)}
+
+
+def matching_of(clocks, **more):
+    return Matching(None, clocks, {}, {}, NONE, NONE, (), {}, (), **more)
+
+
+@pytest.mark.parametrize(
+    ("fitted", "round_", "parted"),
+    [
+        ([(0, 1)], 1, True),  # no operation holds the clocks together: inferred again from the same clocks
+        ([(0, 0), (0, 1)], 0, False),  # the second fit holds them less: what was before it
+        ([(0, 0), (0, 0)], 2, False),  # two rounds that give the same end them
+    ],
+)
+def test_the_law_is_checked_however_rounds_end(monkeypatch, fitted, round_, parted):
+    inferred: list[tuple[Inferred, bool]] = []
+    labels = [np.array([0]), np.array([1]), np.array([1])]
+    fits = iter(fitted)
+
+    def infer(operations, clocks, *, parted=False):
+        label = labels[len(inferred)]
+        inferred.append((Inferred(lambda _: label, [1.0]), parted))
+        return inferred[-1][0]
+
+    monkeypatch.setattr(matching, "related_clocks", lambda *_: clocks_of(0, 0))
+    monkeypatch.setattr(matching, "communicators_by_order", infer)
+    monkeypatch.setattr(matching, "_matched", lambda operations, clocks, its: matching_of(clocks, score=its.of(0)[0]))
+    monkeypatch.setattr(matching, "solve", lambda *_: "solved")
+    monkeypatch.setattr(matching, "fitted_clocks", lambda *_: clocks_of(*next(fits)))
+    monkeypatch.setattr(Matching, "evidence", lambda _: None)
+    monkeypatch.setattr(matching, "_lawful", lambda operations, its, known, ranks: (its, known))
+    settled, known = matching._settled(SimpleNamespace(extents=[0, 1]), None, [0, 1])
+    assert (known, parted) == inferred[round_]
+    assert settled.score == labels[round_][0]
+    assert {c.component for c in settled.clocks.values()} == {0}
+
+
+@pytest.mark.parametrize(("explained", "withheld"), [(0.49, True), (0.5, False), (None, False)])
+def test_communicators_that_explain_less_than_half_are_withheld(monkeypatch, explained, withheld):
+    of_few = matching_of(clocks_of(0, 1), score=0.1, explained=explained)
+    monkeypatch.setattr(matching, "_settled", lambda *_: of_few)
+    monkeypatch.setattr(matching, "_matched", lambda operations, clocks, its: (clocks, its.of(0).tolist()))
+    operations = SimpleNamespace(
+        extents=[0, 1],
+        kinds=SimpleNamespace(nameless=np.zeros(1, np.bool_)),
+        of=lambda member: SimpleNamespace(end=np.zeros(3)),
+    )
+    assert match(operations) == ((of_few.clocks, [-1, -1, -1]) if withheld else of_few)
