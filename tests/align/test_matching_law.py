@@ -54,9 +54,21 @@ def test_the_law_is_checked_however_rounds_end(monkeypatch, fitted, round_, part
     assert {c.component for c in settled.clocks.values()} == {0}
 
 
-@pytest.mark.parametrize(("explained", "withheld"), [(0.49, True), (0.5, False), (None, False)])
-def test_communicators_that_explain_less_than_half_are_withheld(monkeypatch, explained, withheld):
-    of_few = matching_of(clocks_of(0, 1), score=0.1, explained=explained)
+@pytest.mark.parametrize(
+    ("clocks", "fitted", "explained", "withheld"),
+    [
+        ((0, 1), None, 0.49, True),
+        ((0, 1), None, 0.5, False),
+        ((0, 0), None, 0.49, False),  # all clocks are related, and few are sure of their partners
+        ((0, 0), (0, 1), 0.49, True),
+        ((0, 1), (0, 0), 0.49, False),
+    ],
+)
+def test_communicators_that_explain_less_than_half_of_unrelated_hosts_are_withheld(
+    monkeypatch, clocks, fitted, explained, withheld
+):
+    solution = SimpleNamespace(components=dict(enumerate(fitted))) if fitted else None
+    of_few = matching_of(clocks_of(*clocks), score=0.1, explained=explained, solution=solution)
     monkeypatch.setattr(matching, "_settled", lambda *_: of_few)
     monkeypatch.setattr(matching, "_matched", lambda operations, clocks, its: (clocks, its.of(0).tolist()))
     operations = SimpleNamespace(

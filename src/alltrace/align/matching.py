@@ -158,8 +158,10 @@ def match(operations: Timelines, placing: Placing | None = None, ranks: Sequence
     if by_host != placing and matching.score is not None and matching.score < LEAST_MATCHING_SCORE:
         by_report = _settled(operations, placing, ranks)
         matching = by_report if (by_report.score or 0.0) >= LEAST_MATCHING_SCORE else matching
-    if matching.explained is not None and matching.explained < LEAST_MATCHING_SCORE:
-        # communicators that explain so little are not those of the program
+    solution = matching.solution
+    parts = solution.components.values() if solution else [c.component for c in matching.clocks.values()]
+    if len(set(parts)) > 1 and (matching.explained or 0.0) < LEAST_MATCHING_SCORE:
+        # what explains so little where clocks are not related is not who communicates in the program
         return _matched(operations, matching.clocks, Inferred(lambda m: np.full(len(operations.of(m).end), -1), [0.0]))
     return matching
 
