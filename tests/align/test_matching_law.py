@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,8 +19,8 @@ def clocks_of(*components):
     return {n: RankClock(0.0, 0.0, 0.0, 1.0, component) for n, component in enumerate(components)}
 
 
-def matching_of(clocks, **more):
-    return Matching(None, clocks, {}, {}, NONE, NONE, (), {}, (), **more)
+def matching_of(clocks, instance=MappingProxyType({}), **more):
+    return Matching(None, clocks, instance, {}, NONE, NONE, (), {}, (), **more)
 
 
 @pytest.mark.parametrize(
@@ -28,29 +28,35 @@ def matching_of(clocks, **more):
     [
         ([(0, 1)], 1, True),  # no operation holds the clocks together: inferred again from the same clocks
         ([(0, 0), (0, 1)], 0, False),  # the second fit holds them less: what was before it
-        ([(0, 0), (0, 0)], 2, False),  # two rounds that give the same end them
+        ([(0, 0)] * 3, 3, False),  # two rounds that give the same to all members end them
+        ([(0, 0)] * 4, 4, False),  # here the first two that match the same
     ],
 )
 def test_the_law_is_checked_however_rounds_end(monkeypatch, fitted, round_, parted):
     inferred: list[tuple[Inferred, bool]] = []
-    labels = [np.array([0]), np.array([1]), np.array([1])]
     fits = iter(fitted)
 
     def infer(operations, clocks, *, parted=False):
-        label = labels[len(inferred)]
-        inferred.append((Inferred(lambda _: label, [1.0]), parted))
+        turn = len(inferred)
+        inferred.append((Inferred(lambda member: np.array([min(turn, member + 1)]), [1.0]), parted))
         return inferred[-1][0]
 
     monkeypatch.setattr(matching, "related_clocks", lambda *_: clocks_of(0, 0))
     monkeypatch.setattr(matching, "communicators_by_order", infer)
-    monkeypatch.setattr(matching, "_matched", lambda operations, clocks, its: matching_of(clocks, score=its.of(0)[0]))
+
+    def of_round(operations, clocks, its):
+        turn = int(its.of(9)[0])
+        instance = {0: np.array([0]), 1: np.array([min(turn, round_ - 1) if round_ == 4 else 0])}
+        return matching_of(clocks, instance, score=turn)
+
+    monkeypatch.setattr(matching, "_matched", of_round)
     monkeypatch.setattr(matching, "solve", lambda *_: "solved")
     monkeypatch.setattr(matching, "fitted_clocks", lambda *_: clocks_of(*next(fits)))
     monkeypatch.setattr(Matching, "evidence", lambda _: None)
     monkeypatch.setattr(matching, "_lawful", lambda operations, its, known, ranks: (its, known))
     settled, known = matching._settled(SimpleNamespace(extents=[0, 1]), None, [0, 1])
     assert (known, parted) == inferred[round_]
-    assert settled.score == labels[round_][0]
+    assert settled.score == round_
     assert {c.component for c in settled.clocks.values()} == {0}
 
 

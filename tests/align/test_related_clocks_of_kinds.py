@@ -153,6 +153,29 @@ def test_pairs_that_agree_have_more_ends_but_are_no_surer_of_the_period(certaint
     assert forest.connected == (expected >= 0.8)
 
 
+@pytest.mark.parametrize(
+    ("second_us", "scale_us", "expected"),
+    [
+        (4_999, 30.0, (2_499_500.0, np.hypot(30e3, 2_499_500.0))),  # half of 10 ms from one end to the next is near
+        (5_001, 30.0, None),
+        (5_001, 59.0, None),  # has more than half of the votes of the sharper
+        (5_001, 61.0, (0.0, 30e3)),
+        (4_999, 61.0, (0.0, 30e3)),  # near, but not sharp enough for the mean
+    ],
+)
+def test_lines_vote_by_how_sharp_they_are(second_us, scale_us, expected):
+    ends = Ends(np.arange(20) * 1e7, np.zeros(20, np.int64), np.full(20, -1))
+    placing = Placing({}, {}, {r: "ab"[r // 2] for r in range(4)}, frozenset(range(4))).by_host()
+
+    def edge(first, second, offset_ns, scale_ns):
+        line = ClockLine(offset_ns, 0.0, 0.0, scale_ns, 40, 1.0)
+        return _Edge(first, second, lambda _: ends, placing, lambda *_, rate: line, messages=True)
+
+    edges = [edge(0, 2, 0.0, 30e3), edge(3, 1, -1e3 * second_us, 1e3 * scale_us)]  # the second from the other host
+    line = _Forest([0, 1, 2, 3], placing)._agreed(edges[0], edges)
+    assert (line and (line.offset_ns, line.scale_ns)) == (expected and pytest.approx(expected))
+
+
 def test_ranks_that_may_exchange_messages_are_related_by_their_sharpest_operations_first():
     time = np.arange(4.0)
     ends = [Ends(time + 10.0 * r, np.zeros(4, np.int64), np.full(4, -1)) for r in range(4)]

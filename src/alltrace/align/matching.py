@@ -372,7 +372,7 @@ def _result(
         rank = timelines.rank_of(member)
         unmatched[rank] += int(alone[member].sum())
         explained.add(member, its, confidence[member])
-    share, apart, tried = 1.0, 1, len(certainty) > named + 1
+    share, apart, tried = 1.0, 1, isinstance(timelines, NamedTimelines)  # whether communicators were inferred
     if tried:  # members that no communicator connects may still belong together
         pairs = distinct_rows(timelines.kinds.communicator, timelines.kinds.member)[0]
         pairs = pairs[:, np.isin(pairs[0], used)]
@@ -384,8 +384,9 @@ def _result(
     by_rank = {timelines.rank_of(m): c.certainty for m, c in clocks.items()}
     kinds = timelines.kinds
     guessed = len(np.unique(kinds.communicator[kinds.communicator >= named]))
-    withheld = int(kinds.count[kinds.nameless & kinds.messages].sum()) if tried else 0
-    unsure = int(kinds.count[kinds.nameless & ~kinds.messages].sum()) if tried else 0
+    withheld, unsure = (
+        int(kinds.count[kinds.nameless & tried & its].sum()) for its in (kinds.messages, ~kinds.messages)
+    )
     notes = _notes(timelines.calls_only, guessed, withheld, lacking(timelines, clocks, alone), timelines.tested, unsure)
     return Matching(
         timelines=timelines,
