@@ -140,8 +140,8 @@ def communicators_by_order(
             labels.setdefault(lane.rank, []).append((lane.place, np.where(row >= 0, label, _between(label, row))))
     component = np.array([clocks[lane.rank].component for lane in rest], np.int64)
     of_components = [[rest[n] for n in its.tolist()] for its in rows_by(component).values()]  # others do not compare
-    groups = {g for partition in known for g in partition}
-    for members, score, parts in chain.from_iterable(message_pairs(its, groups) for its in of_components):
+    meeting = {g for partition in known for g in partition}
+    for members, score, parts in chain.from_iterable(message_pairs(its, meeting) for its in of_components):
         number = number_of(-1, members, score)
         for part, places in enumerate(parts):
             for rank, place in places:

@@ -325,11 +325,11 @@ def _stages(timelines: AnyTimelines, shift: Mapping[int, float], placing: Placin
         ends = _ends(timelines, shift, chosen, _stream_keys(kinds, chosen))
         exchanges = kinds.messages & ~known
         members = set(kinds.member[exchanges].tolist())
-        couples = list(_guesses(np.unique(kinds.member[chosen]).tolist()))
-        partly = [_Edge(*couple, ends, placing, relate_partly, bool(members)) for couple in couples]
+        guesses = list(_guesses(np.unique(kinds.member[chosen]).tolist()))
+        partly = [_Edge(*couple, ends, placing, relate_partly, bool(members)) for couple in guesses]
         if members:
             of_streams = _ends(timelines, shift, exchanges, distinct_rows(kinds.stream)[1])
-            streams = [_Edge(*couple, of_streams, placing, relate_streams, messages=True) for couple in couples]
+            streams = [_Edge(*couple, of_streams, placing, relate_streams, messages=True) for couple in guesses]
             apart = [[e for e in its if {e.first, e.second} <= members and e.apart] for its in (streams, partly)]
             yield chain(_sharpest_first(apart), partly)
         else:
