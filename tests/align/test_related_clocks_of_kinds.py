@@ -95,27 +95,85 @@ def test_stamps_of_a_host_can_be_taken_for_one_clock():
     assert placing.by_host()._replace(units=units) == placing
 
 
+def forest_of_two_hosts(late_us, *, messages=True, length=40):
+    """A forest that was grown by pairs of ranks 0 to 3 of one host and 4 to 7 of another, which are so late, us."""
+    time = np.cumsum(np.random.default_rng(5).uniform(4e6, 20e6, length))
+    key, none = np.zeros(length, np.int64), np.full(length, -1)
+    of = {r: Ends(time + 7e6 * (r % 4), key, none) for r in range(4)}
+    of |= {r: Ends(of[r - 4].time - 2e9 - 1e3 * late_us[r - 4], key, none) for r in range(4, 8)}
+    placing = Placing({}, {}, {r: "ab"[r // 4] for r in range(8)}, frozenset(range(8))).by_host()
+    forest = _Forest(list(range(8)), placing)
+    forest.grow(_Edge(r, r + 4, of.__getitem__, placing, messages=messages) for r in range(len(late_us)))
+    return forest
+
+
 @pytest.mark.parametrize(
     ("messages", "late_us", "expected_us"),
     [
         (True, (33, -31, 33, -31), 1.0),  # both ends of a message are of a pair that is early or late by itself
         (False, (33, -31, 33, -31), 33.0),
         (True, (33, 33, 9000, 33), 33.0),  # one that is a period off does not count
+        (True, (9000, 33, 33, 33), 33.0),  # nor if it is the first
     ],
 )
 def test_clocks_of_hosts_are_related_by_all_pairs_that_exchange_messages(messages, late_us, expected_us):
-    time = np.cumsum(np.random.default_rng(5).uniform(4e6, 20e6, 40))
-    none = np.full(40, -1)
-    of = {r: Ends(time + 7e6 * (r % 4), np.zeros(40, np.int64), none) for r in range(4)}
-    of |= {r: Ends(of[r - 4].time - 2e9 - 1e3 * late_us[r - 4], np.zeros(40, np.int64), none) for r in range(4, 8)}
-    hosts = {r: "ab"[r // 4] for r in range(8)}
-    placing = Placing({}, {}, hosts, frozenset(range(8))).by_host()
-    forest = _Forest(list(range(8)), placing)
-    forest.grow(_Edge(r, r + 4, of.__getitem__, messages=messages) for r in range(4))
-    lines = forest.lines(list(range(8)))
+    lines = forest_of_two_hosts(late_us, messages=messages).lines(list(range(8)))
     assert [lines[r] for r in range(4)] == [None] * 4
     assert [lines[r].offset_ns for r in range(4, 8)] == [pytest.approx(2e9 + 1e3 * expected_us, abs=10)] * 4
     assert (lines[4].scale_ns >= 32e3) == (messages and late_us[1] < 0)
+
+
+def test_clocks_are_not_related_by_pairs_that_contradict_each_other():
+    contradicted = forest_of_two_hosts((33, 33, 9000, 9000))
+    contradicted.grow_doubtful()
+    assert contradicted.component(0) != contradicted.component(4)
+    assert forest_of_two_hosts((33, 33, 9000, 9000), messages=False).connected
+
+
+@pytest.mark.parametrize(
+    ("certainties", "counts", "expected"),
+    [
+        ((0.375, 0.375, 0.3125), (6, 6, 5), 1.0),  # sure, of few ends each, together 17
+        ((0.3125, 0.4375), (10, 9), 0.5 * 0.3125 / 0.75 + 7 / 9 * 0.4375 / 0.75),  # all may be whole periods off
+        ((0.25,), (4,), 0.25),
+    ],
+)
+def test_pairs_that_agree_have_more_ends_but_are_no_surer_of_the_period(certainties, counts, expected):
+    ends = Ends(np.arange(20) * 1e7, np.zeros(20, np.int64), np.full(20, -1))
+    placing = Placing({}, {}, {r: "ab"[r // 3] for r in range(6)}, frozenset(range(6))).by_host()
+
+    def line_of(place):
+        return lambda first, second, *, rate: ClockLine(5e6, 0.0, 0.0, 30.0, counts[place], certainties[place])
+
+    edges = [_Edge(n, n + 3, lambda _: ends, placing, line_of(n), messages=True) for n in range(len(counts))]
+    forest = _Forest(list(range(6)), placing)
+    assert forest._agreed(edges[0], edges).certainty == pytest.approx(expected)
+    forest.grow(edges)
+    forest.grow_doubtful()
+    assert forest.connected == (expected >= 0.8)
+
+
+@pytest.mark.parametrize(
+    ("second_us", "scale_us", "expected"),
+    [
+        (4_999, 30.0, (2_499_500.0, np.hypot(30e3, 2_499_500.0))),  # half of 10 ms from one end to the next is near
+        (5_001, 30.0, None),
+        (5_001, 59.0, None),  # has more than half of the votes of the sharper
+        (5_001, 61.0, (0.0, 30e3)),
+        (4_999, 61.0, (0.0, 30e3)),  # near, but not sharp enough for the mean
+    ],
+)
+def test_lines_vote_by_how_sharp_they_are(second_us, scale_us, expected):
+    ends = Ends(np.arange(20) * 1e7, np.zeros(20, np.int64), np.full(20, -1))
+    placing = Placing({}, {}, {r: "ab"[r // 2] for r in range(4)}, frozenset(range(4))).by_host()
+
+    def edge(first, second, offset_ns, scale_ns):
+        line = ClockLine(offset_ns, 0.0, 0.0, scale_ns, 40, 1.0)
+        return _Edge(first, second, lambda _: ends, placing, lambda *_, rate: line, messages=True)
+
+    edges = [edge(0, 2, 0.0, 30e3), edge(3, 1, -1e3 * second_us, 1e3 * scale_us)]  # the second from the other host
+    line = _Forest([0, 1, 2, 3], placing)._agreed(edges[0], edges)
+    assert (line and (line.offset_ns, line.scale_ns)) == (expected and pytest.approx(expected))
 
 
 def test_ranks_that_may_exchange_messages_are_related_by_their_sharpest_operations_first():
@@ -131,8 +189,14 @@ def test_ranks_that_may_exchange_messages_are_related_by_their_sharpest_operatio
         return line
 
     streams, all_operations = how({1: 90.0, 2: 20.0, 3: 5.0}, {1, 2}), how({1: 30.0}, {1})
-    relations = [(ends.__getitem__, streams), (ends.__getitem__, all_operations)]
-    edges = list(_sharpest_first([0, 1, 2, 3], relations, Placing()))
+
+    def edges_of(*hows):
+        return [
+            [_Edge(*pair, ends.__getitem__, Placing(), how, messages=True) for pair in _guesses([0, 1, 2, 3])]
+            for how in hows
+        ]
+
+    edges = list(_sharpest_first(edges_of(streams, all_operations)))
     at_two = [(0, 2, streams), (1, 3, streams)]
     at_one = [(0, 1), (1, 2), (2, 3)]
     assert [(e.first, e.second, e.how) for e in edges] == [
@@ -140,6 +204,9 @@ def test_ranks_that_may_exchange_messages_are_related_by_their_sharpest_operatio
         *((*pair, all_operations) for pair in at_one),
         *((*pair, streams) for pair in at_one),
     ]
-    assert all(e.messages for e in edges)
+
+
+def test_ranks_of_one_unit_are_not_apart():
     of_two_hosts = Placing({}, {}, dict(enumerate("aabb")), frozenset(range(4))).by_host()
-    assert [(e.first, e.second) for e in _sharpest_first([0, 1, 2, 3], relations[1:], of_two_hosts)] == [(1, 2)]
+    edges = [_Edge(*pair, lambda _: None, of_two_hosts) for pair in _guesses([0, 1, 2, 3])]
+    assert [(e.first, e.second) for e in edges if e.apart] == [(1, 2), (0, 2), (1, 3), (0, 3)]

@@ -95,6 +95,7 @@ def communicators_by_order(
     Then those are left out of which transfers vary clearly more than of others, as they do where some ranks are not
     seen.
     """
+    parted = parted or len({c.component for c in clocks.values()}) > 1
     numbers: dict[tuple[int, Members], int] = {}
     scores: list[list[float]] = []
     labels: dict[int, list[tuple[Int64, Int64]]] = {}
@@ -137,7 +138,10 @@ def communicators_by_order(
             )
             label = np.where(row >= 0, of_place[verdict.place[row]], -1)
             labels.setdefault(lane.rank, []).append((lane.place, np.where(row >= 0, label, _between(label, row))))
-    for members, score, parts in message_pairs(rest, {g for partition in known for g in partition}):
+    component = np.array([clocks[lane.rank].component for lane in rest], np.int64)
+    of_components = [[rest[n] for n in its.tolist()] for its in rows_by(component).values()]  # others do not compare
+    meeting = {g for partition in known for g in partition}
+    for members, score, parts in chain.from_iterable(message_pairs(its, meeting) for its in of_components):
         number = number_of(-1, members, score)
         for part, places in enumerate(parts):
             for rank, place in places:

@@ -62,6 +62,7 @@ class Matching:
     notes: tuple[str, ...]
     score: float | None = None  # how sure it is which ranks communicate; None if there is no communication
     reason: str | None = None  # why the score is too low to rely on
+    explained: float | None = None  # the score without regard to what nothing connects
     solution: Solution | None = None  # clocks that were fitted to this matching
 
     @cached_property
@@ -154,10 +155,15 @@ def match(operations: Timelines, placing: Placing | None = None, ranks: Sequence
     placing = placing or Placing()
     by_host = placing.by_host() if operations.kinds.nameless.any() else placing
     matching = _settled(operations, by_host, ranks)
-    if by_host == placing or matching.score is None or matching.score >= LEAST_MATCHING_SCORE:
-        return matching
-    by_report = _settled(operations, placing, ranks)
-    return by_report if (by_report.score or 0.0) >= LEAST_MATCHING_SCORE else matching
+    if by_host != placing and matching.score is not None and matching.score < LEAST_MATCHING_SCORE:
+        by_report = _settled(operations, placing, ranks)
+        matching = by_report if (by_report.score or 0.0) >= LEAST_MATCHING_SCORE else matching
+    solution = matching.solution
+    parts = solution.components.values() if solution else [c.component for c in matching.clocks.values()]
+    if len(set(parts)) > 1 and (matching.explained or 0.0) < LEAST_MATCHING_SCORE:
+        # what explains so little where clocks are not related is not who communicates in the program
+        return _matched(operations, matching.clocks, Inferred(lambda m: np.full(len(operations.of(m).end), -1), [0.0]))
+    return matching
 
 
 def _settled(operations: Timelines, placing: Placing, ranks: Sequence[PlacedRank]) -> Matching:
@@ -169,25 +175,27 @@ def _settled(operations: Timelines, placing: Placing, ranks: Sequence[PlacedRank
     clocks = related_clocks(operations, placing)
     inferred = communicators_by_order(operations, clocks)
     matching = _matched(operations, clocks, inferred)
-    previous: Matching | None = None
+    previous: tuple[Matching, Inferred] | None = None
     for _ in range(_ROUNDS if ranks and inferred.scores else 0):
         solution = solve(matching.evidence(), ranks)
         clocks = fitted_clocks(operations, matching.clocks, solution, ranks)
         if len({c.component for c in clocks.values()}) > len({c.component for c in matching.clocks.values()}):
             if previous is not None:
-                return previous
-            # no operation holds the clocks together, so those of ranks that meet may be too far off to show it
-            return _matched(
-                operations, matching.clocks, communicators_by_order(operations, matching.clocks, parted=True)
-            )
-        before, inferred = inferred, communicators_by_order(operations, clocks)
-        again = _matched(operations, clocks, inferred)
-        alike = len(inferred.scores) == len(before.scores) and all(
-            (inferred.of(m) == before.of(m)).all() for m in operations.extents
+                matching, inferred = previous
+            else:
+                # no operation holds the clocks together, so those of ranks that meet may be too far off to show it
+                inferred = communicators_by_order(operations, matching.clocks, parted=True)
+                matching = _matched(operations, matching.clocks, inferred)
+            break
+        before, known = previous = replace(matching, solution=solution), inferred
+        inferred = communicators_by_order(operations, clocks)
+        matching = _matched(operations, clocks, inferred)
+        alike = len(inferred.scores) == len(known.scores) and all(
+            (inferred.of(m) == known.of(m)).all() for m in operations.extents
         )
-        if alike and all((again.instance[m] == i).all() for m, i in matching.instance.items()):
-            return _lawful(operations, replace(again, solution=solution), inferred, ranks)
-        previous, matching = replace(matching, solution=solution), again
+        if alike and all((matching.instance[m] == i).all() for m, i in before.instance.items()):
+            matching = replace(matching, solution=solution)
+            break
     return _lawful(operations, matching, inferred, ranks)
 
 
@@ -364,8 +372,8 @@ def _result(
         rank = timelines.rank_of(member)
         unmatched[rank] += int(alone[member].sum())
         explained.add(member, its, confidence[member])
-    share, apart = 1.0, 1
-    if len(certainty) > named + 1:  # members that no communicator connects may still belong together
+    share, apart, tried = 1.0, 1, isinstance(timelines, NamedTimelines)  # whether communicators were inferred
+    if tried:  # members that no communicator connects may still belong together
         pairs = distinct_rows(timelines.kinds.communicator, timelines.kinds.member)[0]
         pairs = pairs[:, np.isin(pairs[0], used)]
         share, apart = connected(pairs[0], pairs[1], np.array(list(timelines.extents)))
@@ -376,8 +384,9 @@ def _result(
     by_rank = {timelines.rank_of(m): c.certainty for m, c in clocks.items()}
     kinds = timelines.kinds
     guessed = len(np.unique(kinds.communicator[kinds.communicator >= named]))
-    withheld = int(kinds.count[kinds.nameless & kinds.messages].sum()) if guessed else 0
-    unsure = int(kinds.count[kinds.nameless & ~kinds.messages].sum()) if guessed else 0
+    withheld, unsure = (
+        int(kinds.count[kinds.nameless & tried & its].sum()) for its in (kinds.messages, ~kinds.messages)
+    )
     notes = _notes(timelines.calls_only, guessed, withheld, lacking(timelines, clocks, alone), timelines.tested, unsure)
     return Matching(
         timelines=timelines,
@@ -390,6 +399,7 @@ def _result(
         unmatched=unmatched,
         notes=(*notes, *misordered(timelines, number, clocks)),
         score=score,
+        explained=explained.score(1.0),
         reason=reason_of(score, explained.unnamed, by_rank, apart),
     )
 

@@ -208,8 +208,13 @@ def _related(first: Ends, second: Ends, *, rate: bool) -> tuple[float, ClockLine
     )
     # what overlap and stamps alone tell of steps that are alike is no more than a guess
     sure = max(by_ends, min(_surely(cost.all, [its.all for its in rivals]), _GUESS))
-    few = min(best.count / _CERTAIN_COUNT, 1.0)
+    few = enough(best.count)
     return cost.all - math.log(few), replace(best, certainty=sure * few)
+
+
+def enough(count: float) -> float:
+    """How certain a line can be at most that is through so many ends."""
+    return min(count / _CERTAIN_COUNT, 1.0)
 
 
 def _surely(cost: float, others: Sequence[float]) -> float:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from functools import lru_cache
-from itertools import chain
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from itertools import chain, islice
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
@@ -17,7 +17,7 @@ from alltrace.align.clock_sharing import PlacedRank
 from alltrace.align.clocks import Solution
 from alltrace.align.constants import OTHER_RECORDING_NS, OUTLIER_SIGMAS
 from alltrace.align.disjoint_sets import DisjointSets
-from alltrace.align.pair_clocks import ClockLine, Ends, relate, relate_partly, relate_streams, spacing
+from alltrace.align.pair_clocks import ClockLine, Ends, enough, relate, relate_partly, relate_streams, spacing
 from alltrace.align.timelines import AnyTimelines, Kinds, message_keys
 from alltrace.trace.arrays import Flags, Floats, Int64
 from alltrace.trace.distinct import distinct_rows, rows_by
@@ -31,8 +31,8 @@ _SOME = 4
 """Of how many pairs of ranks at a stride it is found how sharply they are related, and how many doubtful relations are
 compared."""
 _CERTAIN = 0.8
-_AGREEING = 8
-"""Of how many pairs of ranks the relation of two clocks is the mean."""
+_VOTES = 16
+"""Of how many pairs of ranks it is found what the relation of two clocks is."""
 
 
 class RankClock(NamedTuple):
@@ -122,8 +122,11 @@ class Placing(NamedTuple):
     def shift(self, rank: int) -> int:
         return self.shifts_ns.get(rank, 0)
 
+    def unit(self, rank: int) -> object:
+        return self.units.get(rank, ("rank", rank))
+
     def of_members(self, ranks: Mapping[int, int]) -> Placing:
-        units = {m: self.units.get(r, ("rank", r)) for m, r in ranks.items()}
+        units = {m: self.unit(r) for m, r in ranks.items()}
         hosts = {m: self.hosts[r] for m, r in ranks.items() if r in self.hosts}
         stamped = frozenset(m for m, r in ranks.items() if r in self.stamped)
         return Placing({m: self.shift(r) for m, r in ranks.items()}, units, hosts, stamped)
@@ -163,22 +166,30 @@ class _Relation(Protocol):
         """The line of the second rank's clock against the first's."""
 
 
-class _Edge(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class _Edge:
     """Two ranks whose clocks can be related, and how."""
 
     first: int
     second: int
     ends: Callable[[int], Ends]
+    placing: Placing
     how: _Relation = relate
     messages: bool = False  # may be among their operations, of which one end is late or early by itself
 
-    def line(self, placing: Placing) -> ClockLine | None:
+    @property
+    def apart(self) -> bool:
+        """Whether they are not known to have one clock."""
+        return self.placing.unit(self.first) != self.placing.unit(self.second)
+
+    @cached_property
+    def line(self) -> ClockLine | None:
         """The clock of the second against the first's."""
-        rate = not placing.same_rate(self.first, self.second)
+        rate = not self.placing.same_rate(self.first, self.second)
         line = self.how(self.ends(self.first), self.ends(self.second), rate=rate)
         if line is None or abs(line.offset_ns) > OTHER_RECORDING_NS:
             return None
-        stamped = not rate and {self.first, self.second} <= placing.stamped
+        stamped = not rate and {self.first, self.second} <= self.placing.stamped
         error_ns = line.scale_ns * math.sqrt(math.pi / (2 * line.count))  # of a median
         if stamped and abs(line.offset_ns) <= OUTLIER_SIGMAS * error_ns:
             return replace(line, offset_ns=0.0)  # so few ends that scatter so far tell less than the stamps of one host
@@ -189,10 +200,8 @@ class _Forest:
     """Ranks that are related, as trees over the units of ranks of one clock."""
 
     def __init__(self, ranks: list[int], placing: Placing) -> None:
-        self._placing = placing
-        units = dict.fromkeys(placing.units.get(r, ("rank", r)) for r in ranks)
-        number = {unit: n for n, unit in enumerate(units)}
-        self._unit = {r: number[placing.units.get(r, ("rank", r))] for r in ranks}
+        number = {unit: n for n, unit in enumerate(dict.fromkeys(map(placing.unit, ranks)))}
+        self._unit = {r: number[placing.unit(r)] for r in ranks}
         self._sets = DisjointSets(len(number))
         self._root = {n: n for n in range(len(number))}  # of each set, by its number
         self._lines: dict[int, list[tuple[int, ClockLine]]] = {n: [] for n in self._root}
@@ -217,13 +226,15 @@ class _Forest:
             between = frozenset((self.component(edge.first), self.component(edge.second)))
             if len(between) == 1 or doubtful[between] == _SOME:
                 continue
-            line = edge.line(self._placing)
+            if edge.line is None:
+                continue
+            sharpest = min(sharpest, edge.line.scale_ns)
+            line = self._agreed(edge, of_units[self._units(edge)]) if edge.messages else edge.line
             if line is None:
                 continue
-            sharpest = min(sharpest, line.scale_ns)
-            if line.scale_ns <= 2.0 * sharpest and line.certainty >= _CERTAIN:
-                self._connect(edge, self._agreed(edge, line, of_units[self._units(edge)]) if edge.messages else line)
-            else:
+            if edge.line.scale_ns <= 2.0 * sharpest and line.certainty >= _CERTAIN:
+                self._connect(edge, line)
+            elif not edge.messages or line.certainty >= _CERTAIN:
                 doubtful[between] += 1
                 self._doubtful.append((math.log(line.scale_ns) - 2.0 * line.certainty, len(self._doubtful), line, edge))
             if self.connected:
@@ -232,23 +243,37 @@ class _Forest:
     def _units(self, edge: _Edge) -> frozenset[int]:
         return frozenset((self._unit[edge.first], self._unit[edge.second]))
 
-    def _agreed(self, edge: _Edge, line: ClockLine, edges: Sequence[_Edge]) -> ClockLine:
-        """The mean of a line and those of other pairs of ranks of the two clocks."""
-        apart_ns = spacing(edge.ends(edge.second)) / 2
-        lines, paired = [line], {edge.first, edge.second}
-        for other in edges:
-            if len(lines) == _AGREEING or paired & {other.first, other.second}:
-                continue
-            its = other.line(self._placing)
-            if its is None or its.scale_ns > 2.0 * line.scale_ns or its.certainty < _CERTAIN:
-                continue
-            its = its if self._unit[other.first] == self._unit[edge.first] else its.reversed()
-            if abs(its.ahead(line.middle_ns) - line.offset_ns) <= apart_ns:
-                lines.append(its)
-                paired |= {other.first, other.second}
-        offsets = [its.ahead(line.middle_ns) for its in lines]
-        scale_ns = math.hypot(line.scale_ns, float(np.ptp(offsets)) / 2.0)
-        return replace(line, offset_ns=float(np.mean(offsets)), scale_ns=scale_ns)
+    def _agreed(self, edge: _Edge, edges: Iterable[_Edge]) -> ClockLine | None:
+        """The mean of the lines on which pairs of ranks of two clocks agree.
+
+        A line votes by how sharp and certain it is. An offset needs twice the votes of any other: if steps are alike,
+        a pair is as sharply related whole periods off, but not all pairs by the same number of these.
+        """
+        lines = []
+        for other in islice(dict.fromkeys((edge, *edges)), _VOTES):
+            if other.line is not None:
+                alike = self._unit[other.first] == self._unit[edge.first]
+                lines.append(other.line if alike else other.line.reversed())
+        middle_ns, apart_ns = lines[0].middle_ns, spacing(edge.ends(edge.second)) / 2
+        offsets = np.array([line.ahead(middle_ns) for line in lines])
+        scales, certain, counts = np.array([(line.scale_ns, line.certainty, line.count) for line in lines]).T
+        near = np.abs(offsets - offsets[:, None]) <= apart_ns
+        votes = near @ (certain / scales)
+        best = int(votes.argmax())
+        if 2.0 * votes[~near[best]].max(initial=0.0) > votes[best]:
+            return None
+        agree = np.flatnonzero(near[best])
+        sharp = agree[scales[agree] <= 2.0 * scales[agree].min()]
+        line = lines[int(sharp[(certain / scales)[sharp].argmax()])]
+        # several pairs have more ends, but all of them may be whole periods off
+        sure = np.minimum([certain[n] / enough(counts[n]) for n in agree.tolist()], 1.0)
+        return replace(
+            line,
+            offset_ns=float(offsets[sharp].mean()),
+            middle_ns=middle_ns,
+            scale_ns=math.hypot(line.scale_ns, float(np.ptp(offsets[sharp])) / 2.0),
+            certainty=float(np.average(sure, weights=certain[agree])) * enough(counts[agree].sum()),
+        )
 
     def grow_doubtful(self) -> None:
         """Relate ranks that are not by the other relations, in order of scatter and certainty."""
@@ -292,22 +317,23 @@ def _stages(timelines: AnyTimelines, shift: Mapping[int, float], placing: Placin
         if chosen.any():
             ends = _ends(timelines, shift, chosen, key)
             couples = _pairs(kinds.communicator[chosen], kinds.member[chosen], kinds.count[chosen])
-            yield (_Edge(first, second, ends) for first, second in couples)
-    unnamed: list[Iterator[_Edge]] = []
+            yield (_Edge(*couple, ends, placing) for couple in couples)
     # if an inferred communicator is wrong, the pattern of all operations still relates its members
     chosen = kinds.synchronising | kinds.messages
     chosen &= ~known | (kinds.communicator >= timelines.first_inferred)
     if chosen.any():
         ends = _ends(timelines, shift, chosen, _stream_keys(kinds, chosen))
         exchanges = kinds.messages & ~known
-        with_messages = bool(exchanges.any())
-        if with_messages:
+        members = set(kinds.member[exchanges].tolist())
+        guesses = list(_guesses(np.unique(kinds.member[chosen]).tolist()))
+        partly = [_Edge(*couple, ends, placing, relate_partly, bool(members)) for couple in guesses]
+        if members:
             of_streams = _ends(timelines, shift, exchanges, distinct_rows(kinds.stream)[1])
-            members = np.unique(kinds.member[exchanges]).tolist()
-            unnamed.append(_sharpest_first(members, ((of_streams, relate_streams), (ends, relate_partly)), placing))
-        couples = _guesses(np.unique(kinds.member[chosen]).tolist())
-        unnamed.append(_Edge(first, second, ends, relate_partly, with_messages) for first, second in couples)
-    yield chain.from_iterable(unnamed)
+            streams = [_Edge(*couple, of_streams, placing, relate_streams, messages=True) for couple in guesses]
+            apart = [[e for e in its if {e.first, e.second} <= members and e.apart] for its in (streams, partly)]
+            yield chain(_sharpest_first(apart), partly)
+        else:
+            yield iter(partly)
 
 
 def _stream_keys(kinds: Kinds, chosen: Flags) -> Int64:
@@ -330,19 +356,13 @@ def _stream_keys(kinds: Kinds, chosen: Flags) -> Int64:
     return distinct_rows(op, place)[1]
 
 
-def _sharpest_first(
-    members: list[int], relations: Iterable[tuple[Callable[[int], Ends], _Relation]], placing: Placing
-) -> Iterator[_Edge]:
+def _sharpest_first(relations: Iterable[Sequence[_Edge]]) -> Iterator[_Edge]:
     """Ranks that may exchange messages, by how sharp some of their stride are: those that do, before others in step."""
-    unit = {m: placing.units.get(m, ("rank", m)) for m in members}
-    couples = [(first, second) for first, second in _guesses(members) if unit[first] != unit[second]]
-    of_stride = rows_by(np.array([second - first for first, second in couples], np.int64))
     sharp: list[tuple[float, int, list[_Edge]]] = []
-    for ends, how in relations:
-        for stride, rows in of_stride.items():
-            own = [couples[n] for n in rows.tolist()]
-            edges = [_Edge(first, second, ends, how, messages=True) for first, second in own]
-            some = [edge.line(placing) for edge in edges[:: -(-len(edges) // _SOME)]]
+    for couples in relations:
+        for stride, rows in rows_by(np.array([e.second - e.first for e in couples], np.int64)).items():
+            edges = [couples[n] for n in rows.tolist()]
+            some = [edge.line for edge in edges[:: -(-len(edges) // _SOME)]]
             certain = [line.scale_ns for line in some if line is not None and line.certainty >= _CERTAIN]
             if 2 * len(certain) > len(some):
                 sharp.append((float(np.median(certain)), stride, edges))

@@ -49,7 +49,7 @@ def share_recovered(evaluate: Evaluate, actual: NDArray[Any], ideal: NDArray[Any
     return (now - evaluate(np.where(fixed, ideal, actual))) / (now - best) if now != best else 0.0
 
 
-def worst(scores: dict[Any, float], percent: int = 3) -> list[Any]:
-    """The labels with the highest scores, this percentage of them, at least one; of equals the lowest label first."""
-    count = -(-len(scores) * percent // 100)
+def worst(scores: dict[Any, float]) -> list[Any]:
+    """The labels with the highest scores, 3 % of them, at least one; of equals the lowest label first."""
+    count = -(-3 * len(scores) // 100)
     return sorted(scores, key=lambda label: (-scores[label], label))[:count]

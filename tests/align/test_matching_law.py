@@ -1,0 +1,85 @@
+"""Whatever way the rounds of matching end, what breaks the law or explains too little is withheld."""
+
+from __future__ import annotations
+
+from types import MappingProxyType, SimpleNamespace
+
+import numpy as np
+import pytest
+
+from alltrace.align import matching
+from alltrace.align.communicators_by_order import Inferred
+from alltrace.align.matching import Matching, match
+from alltrace.align.related_clocks import RankClock
+
+NONE = np.zeros(0, np.int64)
+
+
+def clocks_of(*components):
+    return {n: RankClock(0.0, 0.0, 0.0, 1.0, component) for n, component in enumerate(components)}
+
+
+def matching_of(clocks, instance=MappingProxyType({}), **more):
+    return Matching(None, clocks, instance, {}, NONE, NONE, (), {}, (), **more)
+
+
+@pytest.mark.parametrize(
+    ("fitted", "round_", "parted"),
+    [
+        ([(0, 1)], 1, True),  # no operation holds the clocks together: inferred again from the same clocks
+        ([(0, 0), (0, 1)], 0, False),  # the second fit holds them less: what was before it
+        ([(0, 0)] * 3, 3, False),  # two rounds that give the same to all members end them
+        ([(0, 0)] * 4, 4, False),  # here the first two that match the same
+    ],
+)
+def test_the_law_is_checked_however_rounds_end(monkeypatch, fitted, round_, parted):
+    inferred: list[tuple[Inferred, bool]] = []
+    fits = iter(fitted)
+
+    def infer(operations, clocks, *, parted=False):
+        turn = len(inferred)
+        inferred.append((Inferred(lambda member: np.array([min(turn, member + 1)]), [1.0]), parted))
+        return inferred[-1][0]
+
+    monkeypatch.setattr(matching, "related_clocks", lambda *_: clocks_of(0, 0))
+    monkeypatch.setattr(matching, "communicators_by_order", infer)
+
+    def of_round(operations, clocks, its):
+        turn = int(its.of(9)[0])
+        instance = {0: np.array([0]), 1: np.array([min(turn, round_ - 1) if round_ == 4 else 0])}
+        return matching_of(clocks, instance, score=turn)
+
+    monkeypatch.setattr(matching, "_matched", of_round)
+    monkeypatch.setattr(matching, "solve", lambda *_: "solved")
+    monkeypatch.setattr(matching, "fitted_clocks", lambda *_: clocks_of(*next(fits)))
+    monkeypatch.setattr(Matching, "evidence", lambda _: None)
+    monkeypatch.setattr(matching, "_lawful", lambda operations, its, known, ranks: (its, known))
+    settled, known = matching._settled(SimpleNamespace(extents=[0, 1]), None, [0, 1])
+    assert (known, parted) == inferred[round_]
+    assert settled.score == round_
+    assert {c.component for c in settled.clocks.values()} == {0}
+
+
+@pytest.mark.parametrize(
+    ("clocks", "fitted", "explained", "withheld"),
+    [
+        ((0, 1), None, 0.49, True),
+        ((0, 1), None, 0.5, False),
+        ((0, 0), None, 0.49, False),  # all clocks are related, and few are sure of their partners
+        ((0, 0), (0, 1), 0.49, True),
+        ((0, 1), (0, 0), 0.49, False),
+    ],
+)
+def test_communicators_that_explain_less_than_half_of_unrelated_hosts_are_withheld(
+    monkeypatch, clocks, fitted, explained, withheld
+):
+    solution = SimpleNamespace(components=dict(enumerate(fitted))) if fitted else None
+    of_few = matching_of(clocks_of(*clocks), score=0.1, explained=explained, solution=solution)
+    monkeypatch.setattr(matching, "_settled", lambda *_: of_few)
+    monkeypatch.setattr(matching, "_matched", lambda operations, clocks, its: (clocks, its.of(0).tolist()))
+    operations = SimpleNamespace(
+        extents=[0, 1],
+        kinds=SimpleNamespace(nameless=np.zeros(1, np.bool_)),
+        of=lambda member: SimpleNamespace(end=np.zeros(3)),
+    )
+    assert match(operations) == ((of_few.clocks, [-1, -1, -1]) if withheld else of_few)
