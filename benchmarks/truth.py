@@ -13,11 +13,14 @@ import argparse
 import contextlib
 import json
 import time
+from datetime import date
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import alltrace
 from alltrace.recipes.questions.diagnose.cards import told
 from alltrace.run.importer import import_reports
+from benchmarks.accuracy_page import write_table
 from benchmarks.drawn_programs import add_options, drawing_seed, folder_for, parsed, seed_of, show_progress, write_json
 from benchmarks.programs import score_changes, score_pairs, score_uneven
 from benchmarks.programs.draw import KINDS, draw
@@ -35,12 +38,19 @@ from benchmarks.programs.score_uneven import judge_uneven, truth_of_uneven
 from benchmarks.programs.training import Lowered
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from benchmarks.programs.machine import Timeline
     from benchmarks.programs.model import Program
 
 FAMILIES = (score_changes.FAMILY, score_uneven.FAMILY, score_pairs.FAMILY)
+
+TABLES = {
+    frozenset[str](): "random programs",
+    frozenset(CHANGES): "changes in time",
+    frozenset(UNEVEN): "uneven work",
+    frozenset([LATE]): "late ranks",
+    frozenset([PAIR]): "pairs that hide each other",
+}
+"""The tables of docs/accuracy.md, by what `--kinds` draws."""
 
 
 def diagnosed(program: Program, lowered: Lowered, timeline: Timeline, folder: Path) -> tuple[list[dict[str, Any]], str]:
@@ -175,7 +185,16 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--ideal", action="store_true", help="all ends at once, and reports that name all")
     parser.add_argument("--least", type=float, default=0.01, help="share of a cause that counts (default: 0.01)")
+    parser.add_argument(
+        "--write",
+        type=Path,
+        metavar="PAGE",
+        help="write the tables into this page, such as docs/accuracy.md",
+    )
     args = parsed(parser)
+    if args.write and (args.kind or frozenset(args.kinds or ()) not in TABLES):
+        whole = ", ".join(" ".join(sorted(kinds)) for kinds in TABLES if kinds)
+        parser.error(f"--write has a table of programs without --kind and --kinds, and of these --kinds: {whole}")
     if args.kind and args.kinds:
         parser.error("--kind plants one kind and --kinds draws other programs: name one of the two")
     if not 0 <= args.least < 1:
@@ -204,13 +223,19 @@ def main() -> None:
         f" --kind {args.kind}" if args.kind else f" --kinds {' '.join(kinds)}" if kinds else ""
     ) + " --ideal" * args.ideal
     took = time.process_time() - begun
+    tables = summary_of_causes(of_kinds, FAMILIES, args.least) if kinds else summary(judged, args.least)
+    heading = f"{args.programs} programs, --split {args.split} --seed {args.seed}{kind}, {took:.0f} s of CPU time"
     with contextlib.suppress(BrokenPipeError):
-        print(f"{args.programs} programs, --split {args.split} --seed {args.seed}{kind}, {took:.0f} s of CPU time\n")
-        print(summary_of_causes(of_kinds, FAMILIES, args.least) if kinds else summary(judged, args.least))
+        print(f"{heading}\n")
+        print(tables)
         kind = " --kinds ITS_KIND" + " --ideal" * args.ideal if kinds else kind
         print(
             f"\nOne of them again: python -m benchmarks.truth --split {args.split}{kind} --programs 1 --keep FOLDER"
             " --seed SEED"
+        )
+    if args.write:
+        write_table(
+            args.write, TABLES[frozenset(args.kinds or ())], [f"{heading}, {date.today().isoformat()}:", "", tables]
         )
 
 

@@ -129,6 +129,22 @@ def test_a_program_with_a_late_rank_is_diagnosed_and_kept(monkeypatch, capsys, t
     assert json.loads((tmp_path / "kept" / "dev-5" / "truth.json").read_text())["findings"]
 
 
+def test_tables_are_written_into_the_place_of_their_kinds(monkeypatch, tmp_path):
+    def judged(split, seed, kind, least, folder, *, ideal):
+        return CauseJudgement(seed, kind, "2 ranks", 0.1, counts=True, right=list(MARKS[:1]))
+
+    monkeypatch.setattr("benchmarks.truth.run_change", judged)
+    page = tmp_path / "page.md"
+    names = ("random programs", "changes in time")
+    page.write_text("".join(f"<!-- table: {name} -->\n<!-- end of table -->\n" for name in names))
+    kinds = ("throttling", "device-stall", "regression")
+    run(monkeypatch, "--kinds", *kinds, "--programs", 4, "--seed", 9, "--write", page)
+    before, _, table = page.read_text().partition("<!-- table: changes in time -->")
+    assert before == "<!-- table: random programs -->\n<!-- end of table -->\n"
+    assert "4 programs, --split dev --seed 9 --kinds throttling device-stall regression healthy" in table
+    assert "| all | 3 | 3 of 3 (100.0 %) | 0 of 3 (0.0 %) |" in table
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -137,6 +153,8 @@ def test_a_program_with_a_late_rank_is_diagnosed_and_kept(monkeypatch, capsys, t
         (["--kind", "x"], "--kind"),
         (["--kinds", "jitter"], "--kinds"),
         (["--kind", "jitter", "--kinds", "throttling"], "name one of the two"),
+        (["--kind", "jitter", "--write", "page.md"], "--write has a table"),
+        (["--kinds", "throttling", "--write", "page.md"], "device-stall regression throttling"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(monkeypatch, capsys, arguments, words):
