@@ -171,16 +171,12 @@ def chosen_rows(parts: Iterable[dict[str, Any]], choose: Callable[[dict[str, Any
 
 def strict(table: str, columns: dict[str, Any]) -> dict[str, Any]:
     """The columns with the types of their table, so that all batches of it have one schema."""
-    from alltrace.trace.schema import TABLES
-
     batch = record_batch(table, {c: v for c, v in columns.items() if c in TABLES[table].column_names})
     return dict(zip(batch.schema.names, batch.columns, strict=True))
 
 
 def record_batch(table: str, columns: dict[str, Any]) -> Any:
     """The canonical batch with the given columns; others are null."""
-    from alltrace.trace.schema import TABLES
-
     schema = TABLES[table].arrow_schema()
     count = len(next(iter(columns.values())))
     arrays = []

@@ -47,8 +47,6 @@ class Names:
 
     def texts(self, ids: pa.Array) -> pa.Array:
         """The strings of an Arrow array of ids, as a string array; null if the id is null or unknown."""
-        import numpy as np
-
         known, values = self._sorted
         if isinstance(ids, pa.ChunkedArray):
             ids = ids.combine_chunks()
