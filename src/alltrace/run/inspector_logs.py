@@ -17,11 +17,6 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
-
 from alltrace.run.log_files import read_files, short_host
 from alltrace.run.manifest import Manifest, RankRecord
 from alltrace.trace.errors import InputError, path_text
@@ -88,6 +83,9 @@ def import_inspector(
     Returns how many were taken of each file, how the files of ranks with calls were found, and what a reader must know.
     Raises `InputError`: a file cannot be read, or none is of a rank of the run.
     """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     drafts = folder / "operations"  # in the run, which workers on other nodes see too
     drafts.mkdir()
     read = read_files(partial(_read, folder=drafts), paths, jobs).require_any()
@@ -120,6 +118,9 @@ def import_inspector(
 
 
 def _read(path: str, advance: Callable[[int], None], folder: Path) -> _File:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     from alltrace.readers.nccl_inspector.records import read_inspector
 
     file = read_inspector(path, advance)
@@ -218,6 +219,10 @@ def _owners(files: Sequence[_File], ranks: Sequence[RankRecord]) -> tuple[list[i
 
 def _on_the_clock_of(table: Any, rank: RankRecord) -> Any:
     """The rows of `INSPECTOR`; without times where the rank's report does not show UTC."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     for name in ("start", "end"):
         column = table.column(name)
         base = rank.time_base_utc_ns
@@ -234,6 +239,9 @@ def _calls(table: Any) -> Any:
 
     Messages of one communicator whose kernels overlap were launched together: on a stream, kernels follow each other.
     """
+    import numpy as np
+    import pyarrow as pa
+
     from alltrace.trace.arrays import integers
 
     numbers = {name: index for index, name in enumerate(OPERATIONS)}

@@ -245,7 +245,7 @@ def _commit(run: Path, task: RankTask, plan: RankPlan, pieces: Sequence[Piece], 
     record = task.reports[order[0]]
     mark_collective_copies(piece, staging / f"marked-{plan.rank}")
     keep_unknown_kernels(piece)
-    missing = _missing(task, piece)
+    missing = missing_records(piece) if set(_TELL_MISSING) <= set(task.tables) else Missing()
     row_warnings = {str(p.report): p.row_warnings for p in pieces if p.row_warnings}
     of_import += missing.warnings
     if of_import:
@@ -278,13 +278,6 @@ def _commit(run: Path, task: RankTask, plan: RankPlan, pieces: Sequence[Piece], 
     piece.folder.rename(place)
     piece.release()
     return rank
-
-
-def _missing(task: RankTask, piece: Piece) -> Missing:
-    """What the reports lost, as far as the imported tables show it."""
-    if not set(_TELL_MISSING) <= set(task.tables):
-        return Missing()
-    return missing_records(piece)
 
 
 def _lacking(pieces: Sequence[Piece]) -> dict[str, tuple[str, ...]]:

@@ -184,8 +184,7 @@ class Communication:
         calls = _joined(self._calls, (*_CALL_FIELDS, *_ARGUMENTS))
         self._kernels.clear()
         self._calls.clear()
-        ids = np.unique(kernels["correlation"])
-        ids = ids[ids > 0]
+        ids = np.unique(kernels["correlation"][kernels["correlation"] > 0])
         launches = chosen_rows(launches_of_trace, lambda some: np.isin(some["correlation"], ids))
         order = np.argsort(kernels["ts"], kind="stable")
         kernels = {k: v[order] for k, v in kernels.items()}
