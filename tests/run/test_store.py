@@ -10,6 +10,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import xxhash
 from tests.making import kernel, make_run
 
 from alltrace.align.store import aligned
@@ -25,7 +26,7 @@ from alltrace.run.manifest import (
     read_manifest,
     write_manifest,
 )
-from alltrace.run.names import Names
+from alltrace.run.names import Names, _distinct
 from alltrace.run.store import PartialRun, Run, SentRun
 from alltrace.trace.errors import DamageError, InputError, UsageError
 from alltrace.trace.names import name_id
@@ -130,9 +131,10 @@ def names_file(path, rows):
     return path
 
 
-@pytest.mark.parametrize("few", [0, 1_000])
-def test_texts_of_ids(tmp_path, monkeypatch, few):
+@pytest.mark.parametrize(("few", "many"), [(0, 1), (1_000, 1 << 16)])
+def test_texts_of_ids(tmp_path, monkeypatch, few, many):
     monkeypatch.setattr("alltrace.run.names._FEW_TEXTS", few)
+    monkeypatch.setattr("alltrace.run.names._MANY_ROWS", many)
     rows = [{"id": name_id(t), "value": t} for t in ("b", "", "ü", "a\nb")]
     names = Names(lambda: [names_file(tmp_path / "1", rows[:3]), names_file(tmp_path / "2", rows[1:])])
     ids = pa.chunked_array([[name_id("b"), None, 12345], [name_id("a\nb"), name_id("")]], pa.int64())
@@ -140,6 +142,20 @@ def test_texts_of_ids(tmp_path, monkeypatch, few):
     assert names.table().num_rows == 4
     assert names.texts(pa.array([], pa.int64())).to_pylist() == []
     assert Names(list).texts(pa.array([1, None], pa.int64())).to_pylist() == [None, None]
+
+
+def test_names_of_many_ranks_are_joined_as_they_are_read(tmp_path, monkeypatch):
+    """Ranks have the same names, so what is held at once does not grow with them."""
+    monkeypatch.setattr("alltrace.run.names._MANY_ROWS", 4)
+    rows = [{"id": name_id(t), "value": t} for t in ("a", "b", "c")]
+    sizes = []
+    monkeypatch.setattr(
+        "alltrace.run.names._distinct",
+        lambda tables, path: sizes.append(sum(map(len, tables))) or _distinct(tables, path),
+    )
+    files = [names_file(tmp_path / str(n), rows) for n in range(9)]
+    assert Names(lambda: files).table().num_rows == 3
+    assert max(sizes) <= 9
 
 
 def test_two_names_with_one_id_are_noticed(tmp_path):
@@ -282,3 +298,14 @@ def test_it_is_of_the_same_kind_and_little_is_sent(tmp_path, kind):
     whole = pickle.dumps(SentRun(kind(tmp_path / "run")))
     assert type(pickle.loads(whole).run) is kind
     assert len(whole) < 1_000
+
+
+def test_json_is_checked_and_written_member_by_member(tmp_path):
+    """The checksum is that of the whole as Python's `json` writes it, whatever the layout of the file."""
+    values = [{}, {"a": []}, {"a": [1, {"b": [2, "\u00fc\udc80"]}, []], "c": {}, "d": None, "e": {"1": [1, 2]}}]
+    for value in values:
+        write_json(tmp_path / "x.json", value)
+        assert read_json(tmp_path / "x.json") == value
+        stored = json.loads((tmp_path / "x.json").read_text(encoding="utf-8"))
+        assert stored.pop("checksum") == xxhash.xxh3_128_hexdigest(json.dumps(value).encode())
+        assert stored == value

@@ -1,10 +1,11 @@
 """Rows on disk between the one pass over a trace and the tables that are read one after the other."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from alltrace.readers.base import ReportWarning
@@ -53,17 +54,18 @@ class Spool:
                 self._writers[table] = pa.ipc.new_stream(str(self._path(table)), batch.schema, options=options)
             self._writers[table].write_batch(batch)
         self._rows[table] = self._rows.get(table, 0) + batch.num_rows
-        self._advance(batch.num_rows)
+        if table in TABLES:
+            self._advance(batch.num_rows)
 
     def finish(self) -> None:
-        """Close what was written."""
+        """Close what was written, to be read."""
         with writing_scratch(Path(self._folder.name), "the rows of a report"):
-            for writer in self._writers.values():
-                writer.close()
+            while self._writers:
+                self._writers.popitem()[1].close()
 
     def read(self, table: str) -> Iterator[dict[str, Any]]:
         """The rows of a table, in batches as they were written."""
-        if table not in self._writers:
+        if not self.rows(table):
             return
         with pa.OSFile(str(self._path(table))) as file, pa.ipc.open_stream(file) as batches:
             for batch in batches:
@@ -157,18 +159,24 @@ class SpooledReader:
             self._parsed = None
 
 
+def chosen_rows(parts: Iterable[dict[str, Any]], choose: Callable[[dict[str, Any]], Any]) -> dict[str, Any] | None:
+    """The rows that `choose` is true of, out of columns of numbers that come some rows at a time; None without any."""
+    chosen = []
+    for part in parts:
+        numbers = {name: column.to_numpy() for name, column in part.items()}
+        if (rows := choose(numbers)).any():
+            chosen.append({name: column[rows] for name, column in numbers.items()})
+    return {name: np.concatenate([its[name] for its in chosen]) for name in chosen[0]} if chosen else None
+
+
 def strict(table: str, columns: dict[str, Any]) -> dict[str, Any]:
     """The columns with the types of their table, so that all batches of it have one schema."""
-    from alltrace.trace.schema import TABLES
-
     batch = record_batch(table, {c: v for c, v in columns.items() if c in TABLES[table].column_names})
     return dict(zip(batch.schema.names, batch.columns, strict=True))
 
 
 def record_batch(table: str, columns: dict[str, Any]) -> Any:
     """The canonical batch with the given columns; others are null."""
-    from alltrace.trace.schema import TABLES
-
     schema = TABLES[table].arrow_schema()
     count = len(next(iter(columns.values())))
     arrays = []

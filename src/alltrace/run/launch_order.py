@@ -137,9 +137,10 @@ class _Launches:
 def _behind_kernels(own: _Launches, others: _Launches) -> Int64:
     """The rows of the calls that begin long after a kernel that they launched, found for some ids at a time."""
     late = [np.empty(0, np.int64)]
+    first = np.empty(min(_BLOCK_IDS, own.high + 1 - own.low), np.int64)
     for low in range(own.low, own.high + 1, _BLOCK_IDS):
-        behind = min(low + _BLOCK_IDS, own.high + 1)
-        first = np.full(behind - low, _UNKNOWN)
+        behind = low + len(first)
+        first.fill(_UNKNOWN)
         for _, ids, starts in own.between(low, behind):
             fresh = np.flatnonzero(first[ids - low] == _UNKNOWN)[::-1]
             first[ids[fresh] - low] = starts[fresh]  # of calls with one id the outer one is the first of its thread

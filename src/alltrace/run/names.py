@@ -15,6 +15,7 @@ from alltrace.trace.errors import InputError
 from alltrace.trace.schema import TABLES
 
 _FEW_TEXTS = 1_000
+_MANY_ROWS = 1 << 16
 
 
 class Names:
@@ -28,28 +29,16 @@ class Names:
 
     @cached_property
     def _sorted(self) -> tuple[NDArray[np.int64], pa.Array]:
-        import numpy as np
-
         from alltrace.run.parquet import read_parquet
 
-        paths = list(self._paths())
-        table = pa.concat_tables(
-            [(self._read or read_parquet)(p, ["id", "value"]) for p in paths]
-            or [TABLES["names"].arrow_schema().empty_table()]
-        )
-        ids = table.column("id").to_numpy()
-        if np.any(ids[1:] < ids[:-1]):
-            table = pc.take(table, pa.array(np.argsort(ids, kind="stable")))
-        table = table.combine_chunks()
-        ids = table.column("id").to_numpy()
-        if len(paths) > 1 and len(ids):
-            again = ids[1:] == ids[:-1]
-            values = table.column("value").combine_chunks()
-            if again.any() and pc.any(pc.filter(pc.not_equal(values[1:], values[:-1]), pa.array(again))).as_py():
-                raise InputError(paths[0], found="two different names share an id", advice="report this as a bug")
-            table = pc.filter(table, pa.array(np.concatenate(([True], ~again))))
-            ids = table.column("id").to_numpy()
-        return ids, table.column("value").combine_chunks()
+        table, tables, rows = TABLES["names"].arrow_schema().empty_table(), [], 0
+        for path in self._paths():
+            tables.append((self._read or read_parquet)(path, ["id", "value"]))
+            rows += tables[-1].num_rows
+            if rows > max(_MANY_ROWS, table.num_rows):  # ranks mostly have the names of the others
+                table, tables, rows = _distinct([table, *tables], path), [], 0
+        table = _distinct([table, *tables], path) if tables else table
+        return table.column("id").to_numpy(), table.column("value").combine_chunks()
 
     def table(self) -> pa.Table:
         """All strings, as a `pyarrow.Table` (`id`, `value`) sorted by id."""
@@ -58,8 +47,6 @@ class Names:
 
     def texts(self, ids: pa.Array) -> pa.Array:
         """The strings of an Arrow array of ids, as a string array; null if the id is null or unknown."""
-        import numpy as np
-
         known, values = self._sorted
         if isinstance(ids, pa.ChunkedArray):
             ids = ids.combine_chunks()
@@ -77,3 +64,19 @@ class Names:
         if ids.null_count:
             is_known &= pc.is_valid(ids).to_numpy(zero_copy_only=False)
         return pc.take(values, pa.array(at, mask=~is_known))
+
+
+def _distinct(tables: list[pa.Table], path: Path) -> pa.Table:
+    """The names of all tables by id, each once; `path` is of one of them."""
+    table = pa.concat_tables(tables)
+    ids = table.column("id").to_numpy()
+    if np.any(ids[1:] < ids[:-1]):
+        table = pc.take(table, pa.array(np.argsort(ids, kind="stable")))
+    table = table.combine_chunks()
+    ids = table.column("id").to_numpy()
+    if not (again := ids[1:] == ids[:-1]).any():
+        return table
+    values = table.column("value").combine_chunks()
+    if pc.any(pc.filter(pc.not_equal(values[1:], values[:-1]), pa.array(again))).as_py():
+        raise InputError(path, found="two different names share an id", advice="report this as a bug")
+    return pc.filter(table, pa.array(np.concatenate(([True], ~again))))

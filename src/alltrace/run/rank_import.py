@@ -13,6 +13,8 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from alltrace.readers.base import ReportProcess, ReportReader, ReportWarning
@@ -162,8 +164,6 @@ class _Router:
         if len(self._owned) == 1 or "process" not in batch.schema.names:
             yield 0, batch
             return
-        import pyarrow as pa
-
         owner = self._owner_of(batch.column("process"))
         for n in range(len(self._owned)):
             mask = owner == n
@@ -176,13 +176,9 @@ class _Router:
         """The rows of a dictionary that are a piece's: those of its processes; those without one are all pieces'."""
         if "process" not in table.column_names:
             return table
-        import pyarrow as pa
-
         return table.filter(pa.array(self._owner_of(table.column("process")) == piece))
 
     def _owner_of(self, processes: Any) -> Any:
-        import numpy as np
-
         values = integers(processes, -1)
         top = max((p for owned in self._owned for p in owned), default=0)
         lookup = np.zeros(max(top, int(values.max(initial=0))) + 2, np.int32)
@@ -203,8 +199,6 @@ class _KernelKinds:
         self._reader = reader
 
     def fill(self, batch: Any) -> Any:
-        import pyarrow as pa
-
         # the best name a kernel has is the demangled one
         encoded = pc.dictionary_encode(pc.coalesce(batch.column("name"), batch.column("short_name")))
         kinds = pc.dictionary_encode(
@@ -251,7 +245,7 @@ def _commit(run: Path, task: RankTask, plan: RankPlan, pieces: Sequence[Piece], 
     record = task.reports[order[0]]
     mark_collective_copies(piece, staging / f"marked-{plan.rank}")
     keep_unknown_kernels(piece)
-    missing = _missing(task, piece)
+    missing = missing_records(piece) if set(_TELL_MISSING) <= set(task.tables) else Missing()
     row_warnings = {str(p.report): p.row_warnings for p in pieces if p.row_warnings}
     of_import += missing.warnings
     if of_import:
@@ -284,13 +278,6 @@ def _commit(run: Path, task: RankTask, plan: RankPlan, pieces: Sequence[Piece], 
     piece.folder.rename(place)
     piece.release()
     return rank
-
-
-def _missing(task: RankTask, piece: Piece) -> Missing:
-    """What the reports lost, as far as the imported tables show it."""
-    if not set(_TELL_MISSING) <= set(task.tables):
-        return Missing()
-    return missing_records(piece)
 
 
 def _lacking(pieces: Sequence[Piece]) -> dict[str, tuple[str, ...]]:

@@ -5,6 +5,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from alltrace.run.manifest import RECORDED
@@ -83,8 +84,6 @@ def _join_tables(
 
 def _move(batch: Any, name: str, shift: int, maps: Mapping[str, Any]) -> Any:
     """`batch` on the first report's time and numbering."""
-    import pyarrow as pa
-
     for column in TABLES[name].columns:
         at = batch.schema.get_field_index(column.name)
         if column.type == "time" and shift:
@@ -97,8 +96,6 @@ def _move(batch: Any, name: str, shift: int, maps: Mapping[str, Any]) -> Any:
 
 
 def _join_dictionaries(folders: Sequence[Path]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    import pyarrow as pa
-
     maps: list[dict[str, Any]] = [{} for _ in folders]
     joined: dict[str, Any] = {}
     # threads and streams refer to processes, so processes come first

@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from alltrace.run.checksums import FILES, LOGS, LOGS_RECORD, checksums, log_files
 from alltrace.run.gpu_logs import import_gpu_logs
@@ -213,17 +215,12 @@ def _write_near_cpus(logs: NcclLogs, ranks: Sequence[int], draft: Path) -> None:
                 cpus[ranks[member]] = near
     rows = [{"rank": rank, "cpu": cpu} for rank, its in sorted(cpus.items()) for cpu in sorted(its)]
     if rows:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
         table = pa.Table.from_pylist(rows, NEAR_CPUS.arrow_schema())
         pq.write_table(table, draft / f"{NEAR_CPUS.name}.parquet", compression="zstd")
 
 
 def _write_calls(logs: NcclLogs, ranks: Sequence[int], wanted: Sequence[int], folder: Path) -> None:
     """Write the calls of some ranks, batch by batch, so that memory use is that of one batch."""
-    import pyarrow.parquet as pq
-
     writers: dict[int, Any] = {}
     rank_of = np.array([*ranks, -1], np.int64)
     try:
@@ -242,8 +239,6 @@ def _write_calls(logs: NcclLogs, ranks: Sequence[int], wanted: Sequence[int], fo
 
 
 def _calls(logs: NcclLogs, log: int, batch: Any, members: Any, rows: Any) -> Any:
-    import pyarrow as pa
-
     its = [logs.members[m] for m in members[rows].tolist()]
     op, count, datatype, root = (batch.column(c).to_numpy()[rows] for c in ("operation", "count", "datatype", "root"))
     sizes = np.array([size for _name, size in DATATYPES] + [0], np.int64)
@@ -273,9 +268,6 @@ def _calls(logs: NcclLogs, log: int, batch: Any, members: Any, rows: Any) -> Any
 def _import_training(
     draft: Path, paths: Sequence[Path], patterns: Sequence[str], jobs: int | None, records: list[LogRecord]
 ) -> tuple[str, ...]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     from alltrace.readers.training_log.read import read_training
 
     read = read_files(partial(read_training, patterns=tuple(patterns)), paths, jobs).require_any()

@@ -58,8 +58,6 @@ class Block:
 
     def buffer(self, begin: int, size: int) -> pa.Buffer:
         """The bytes [begin, begin + size) as an Arrow buffer, which keeps the block on loan."""
-        import pyarrow as pa
-
         if not self._address:
             self._address = self.bytes.ctypes.data
         return pa.foreign_buffer(self._address + begin, size, self)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import tracemalloc
 import zlib
+from contextlib import closing
 
 import pytest
 from tests.readers.reading import rows_of
@@ -817,3 +819,22 @@ def test_groups_of_size_0_have_the_size_of_their_list(write):
     path = write(trace([kernel]))
     assert [r["group_size"] for r in rows_of(path, "collectives")] == [3]
     assert "events that name a group of size 0; its size is that of its list of ranks: 1" in warnings_of(path)[1]
+
+
+def test_launches_are_held_only_if_communication_is_joined_with_them(write):
+    """A trace has several launches for each kernel: they wait on disk, and are no rows of a table."""
+    count = 30_000
+    calls = [event("cuda_runtime", "cudaLaunchKernel", 1_000_200 + n, 1, correlation=100 + n) for n in range(count)]
+    path, rows = write(trace([*EVENTS, *calls])), []
+    with closing(open_report(path)) as reader:
+        reader.report  # noqa: B018
+        reader.advance = rows.append
+        tracemalloc.start()
+        try:
+            (batch,) = [batch for _, batch in reader.stream(["collectives"])]
+            size, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert sum(rows) == sum(b.num_rows for table, b in reader.stream(EVENT_TABLES) if table != "collectives")
+    assert batch.column("api_start").to_pylist() == [us(1_000_100)]
+    assert size < 16 * count

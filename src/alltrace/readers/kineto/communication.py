@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -16,7 +16,7 @@ from alltrace.readers.kineto.entities import Entities
 from alltrace.readers.kineto.events import Block
 from alltrace.readers.kineto.names import Names
 from alltrace.readers.kineto.tables import whole
-from alltrace.readers.spool import record_batch
+from alltrace.readers.spool import chosen_rows, record_batch
 from alltrace.trace.nccl_words import DATATYPES, standard_datatype
 
 # Collectives of process groups that work on the host (Gloo, MPI, UCC), from the ranges that their threads write.
@@ -128,7 +128,6 @@ _ARGUMENTS = (
     "collective", "dtype", "in_count", "out_count", "group_size", "group", "members", "sequence", "source", "target",
     "root", "rank",
 )  # fmt: skip
-_LAUNCH_FIELDS = ("ts", "dur", "pid", "tid", "correlation", "external")
 _MOST_MEMBERS_NAMED = 1024
 
 
@@ -151,12 +150,11 @@ class Communication:
         self._metadata = metadata
         self._kernels: list[Any] = []
         self._calls: list[Any] = []
-        self._launches: list[Any] = []
         self._on_host = HostCommunication(known, _operation)
         self._on_device = False
 
     def add(self, block: Block, role: dict[str, Any]) -> None:
-        """Take the communication out of a block; `role`: the places of its kernels, runtime calls and operators."""
+        """Take the communication out of a block; `role`: the places of its kernels, operators and annotations."""
         kernels = role["kernels"]
         if len(kernels):
             self._on_device = True
@@ -167,27 +165,27 @@ class Communication:
             chosen = self._names.classes("call", lambda t: int(t == CALL), block["name"][operators]) == 1
             self._take(self._calls, block, operators[chosen], (*_CALL_FIELDS, *_ARGUMENTS))
         self._on_host.add(block, role["annotations"])
-        launches = role["launches"]
-        if len(launches):
-            chosen = block["correlation"][launches] > 0
-            self._take(self._launches, block, launches[chosen], _LAUNCH_FIELDS)
 
     @staticmethod
     def _take(into: list[Any], block: Block, rows: Any, fields: tuple[str, ...]) -> None:
         if len(rows):
             into.append(np.stack([block[f][rows] for f in fields]))
 
-    def batch(self) -> Any:
-        """The rows of `collectives`, or None if no call states its operation; of hosts' groups only without kernels."""
+    def batch(self, launches_of_trace: Iterable[dict[str, Any]]) -> Any:
+        """The rows of `collectives`, or None if no call states its operation; of hosts' groups only without kernels.
+
+        `launches_of_trace`: the calls that may have launched something, some at a time.
+        """
         kernels = _joined(self._kernels, (*_KERNEL_FIELDS, *_ARGUMENTS))
         if kernels is None:
             if self._on_device:
                 return None
             return self._on_host.batch(self._entities, self._zero_ns, self._only_group, _type_of)
         calls = _joined(self._calls, (*_CALL_FIELDS, *_ARGUMENTS))
-        launches = _joined(self._launches, _LAUNCH_FIELDS)
-        for parts in (self._kernels, self._calls, self._launches):
-            parts.clear()
+        self._kernels.clear()
+        self._calls.clear()
+        ids = np.unique(kernels["correlation"][kernels["correlation"] > 0])
+        launches = chosen_rows(launches_of_trace, lambda some: np.isin(some["correlation"], ids))
         order = np.argsort(kernels["ts"], kind="stable")
         kernels = {k: v[order] for k, v in kernels.items()}
         launch = _lookup(kernels["correlation"], launches["correlation"]) if launches is not None else None

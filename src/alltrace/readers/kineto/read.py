@@ -3,7 +3,7 @@
 import heapq
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from functools import cached_property
 from pathlib import Path
@@ -31,7 +31,7 @@ from alltrace.readers.kineto.identity import (
 )
 from alltrace.readers.kineto.names import Names
 from alltrace.readers.kineto.tables import Tables, whole
-from alltrace.readers.spool import Pass, Spool, SpooledReader, record_batch
+from alltrace.readers.spool import Pass, Spool, SpooledReader, chosen_rows, record_batch
 from alltrace.readers.text import Text
 from alltrace.trace.errors import InputError, printable
 
@@ -43,11 +43,10 @@ from alltrace.trace.errors import InputError, printable
 # have the times.
 
 _FIELDS = ("ts", "pid", "name", "arguments")
-_LAUNCH_FIELDS = ("ts", "pid", "tid", "correlation")
 
 
 class Counters:
-    """Collects these events and the calls that launch kernels, which `batch` joins; `broken`: unreadable arguments."""
+    """Collects these events, which `batch` joins with the calls that launch kernels; `broken`: unreadable arguments."""
 
     def __init__(self, known: Names, entities: Entities, zero_ns: int) -> None:
         self.broken: int = 0
@@ -55,25 +54,20 @@ class Counters:
         self._entities = entities
         self._zero_ns = zero_ns
         self._kernels: list[Any] = []
-        self._launches: list[Any] = []
 
-    def add(self, block: Block, counters: Any, calls: Any) -> None:
-        """Take what a block has: the indexes of these events (`counters`) and of runtime and driver calls."""
+    def add(self, block: Block, counters: Any) -> None:
+        """Take what a block has: the indexes of these events."""
         if len(counters):
             self._kernels.append(np.stack([block[f][counters] for f in _FIELDS]))
-        if len(calls):
-            chosen = calls[self._names.classes("launches", launches_kernel, block["name"][calls]) == 1]
-            if len(chosen):
-                self._launches.append(np.stack([block[f][chosen] for f in _LAUNCH_FIELDS]))
 
-    def batch(self) -> Any:
-        """The rows of `kernel_counters`; None if the trace has no such event."""
+    def batch(self, calls: Iterable[dict[str, Any]]) -> Any:
+        """The rows of `kernel_counters`; None if the trace has no such event. `calls`: those that may launch some."""
         if not self._kernels:
-            self._launches.clear()
             return None
-        kernels = _sorted(_FIELDS, self._kernels)
+        kernels = _sorted(dict(zip(_FIELDS, np.concatenate(self._kernels, axis=1), strict=True)))
         count = len(kernels["ts"])
-        launches = _sorted(_LAUNCH_FIELDS, self._launches) if self._launches else None
+        its = chosen_rows(calls, lambda some: self._names.classes("launches", launches_kernel, some["name"]) == 1)
+        launches = None if its is None else _sorted(its)
         one_device = len(np.unique(kernels["pid"])) == 1
         joined = launches is not None and one_device and len(launches["ts"]) == count
         times, thread, correlation = kernels["ts"], np.full(count, NOTHING), np.full(count, NOTHING)
@@ -121,13 +115,13 @@ def launches_kernel(call: str) -> int:
     return int("Launch" in call and "Kernel" in call and "HostFunc" not in call and "MultiDevice" not in call)
 
 
-def _sorted(fields: tuple[str, ...], parts: list[Any]) -> dict[str, Any]:
-    rows = np.concatenate(parts, axis=1)
-    order = np.argsort(rows[0], kind="stable")
-    return dict(zip(fields, rows[:, order], strict=True))
+def _sorted(events: dict[str, Any]) -> dict[str, Any]:
+    order = np.argsort(events["ts"], kind="stable")
+    return {name: values[order] for name, values in events.items()}
 
 
 _MOST_CATEGORIES = 5
+_LAUNCH_FIELDS = ("ts", "dur", "pid", "tid", "correlation", "external", "name")
 
 
 class _Process:
@@ -135,6 +129,7 @@ class _Process:
 
     def __init__(self, known: Names, facts: Facts, number: int, process: Process, before: Entities | None) -> None:
         self._number = number
+        self._launches = f"launches of {number}"
         self._pids = process.pids
         self.metadata = {**facts.metadata}
         self._own_pids = np.array([facts.own_pids.get(pid, pid) for pid in process.pids], np.int64)
@@ -152,7 +147,9 @@ class _Process:
         for table, columns in self.tables.batches(block):
             spool.append(table, self._owned(columns))
         self.communication.add(block, self.tables.places)
-        self.counters.add(block, self.tables.places["counters"], self.tables.places["launches"])
+        self.counters.add(block, self.tables.places["counters"])
+        if len(launches := self.tables.places["launches"]):  # any of them may be what a later kernel is joined with
+            spool.append(self._launches, {field: block[field][launches] for field in _LAUNCH_FIELDS})
 
     def finish(self, metadata: dict[str, Any]) -> None:
         """Take the metadata of the whole trace, of which a merged one has that of some rank."""
@@ -162,10 +159,10 @@ class _Process:
             self.metadata["distributedInfo"] = {**about, "rank": self._rank}
         self.entities.describe(self.metadata.get("deviceProperties"))
 
-    def whole(self) -> Iterator[tuple[str, Any]]:
+    def whole(self, spool: Spool) -> Iterator[tuple[str, Any]]:
         """The tables that are made of all events together."""
-        for table, batch in (("collectives", self.communication.batch()), ("kernel_counters", self.counters.batch())):
-            if batch is not None:
+        for table, of in (("collectives", self.communication), ("kernel_counters", self.counters)):
+            if (batch := of.batch(spool.read(self._launches))) is not None:
                 yield table, record_batch(table, self._owned(dict(zip(batch.schema.names, batch.columns, strict=True))))
 
     def _owned(self, columns: dict[str, Any]) -> dict[str, Any]:
@@ -211,10 +208,11 @@ class Parsed(Pass):
             }
             if not scanner.scan.whole and not scanner.array_closed:
                 self._broken = max(0, self._broken - 1)  # the last event of a trace that is cut short
+            self._spool.finish()
             self._whole: dict[str, list[Any]] = {"collectives": [], "kernel_counters": []}
             for one in self._processes:
                 one.finish(scanner.scan.metadata)  # the pass also reads the metadata after the events
-                for table, batch in one.whole():
+                for table, batch in one.whole(self._spool):
                     self._whole[table].append(batch)
                 self._broken += one.counters.broken
 

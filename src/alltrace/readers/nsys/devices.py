@@ -67,6 +67,7 @@ _NUMBERS = {
     "numa_node": ("numaNodeId", None),
 }
 """Canonical column to the columns of TARGET_INFO_GPU and of TARGET_INFO_CUDA_GPU (2020)."""
+_LIMITS = {c.name: 2**63 if c.type == "int64" else 2**31 for c in TABLES["devices"].columns}
 
 
 class _Gpu(NamedTuple):
@@ -217,5 +218,4 @@ def _text(value: Any) -> str | None:
 
 def _fitting(column: str, value: Any) -> int | None:
     number = whole(value)
-    limit = 2**63 if TABLES["devices"].column(column).type == "int64" else 2**31
-    return number if number is not None and -limit <= number < limit else None
+    return number if number is not None and -_LIMITS[column] <= number < _LIMITS[column] else None

@@ -88,8 +88,6 @@ def _table_of(opened: sqlite3.Connection, name: str, root: int, statement: objec
 
 
 def _table(opened: sqlite3.Connection, name: str, root: int) -> Table | None:
-    import sqlite3
-
     try:
         rows = opened.execute(
             'SELECT cid, name, type, dflt_value, pk, hidden, "notnull" FROM pragma_table_xinfo(?)', (name,)
@@ -127,8 +125,6 @@ def _table(opened: sqlite3.Connection, name: str, root: int) -> Table | None:
 
 
 def _is_column(opened: sqlite3.Connection, table: str, column: str) -> bool:
-    import sqlite3
-
     try:
         opened.execute(f"SELECT {column} FROM {quoted(table)} LIMIT 0")
     except sqlite3.OperationalError:
