@@ -15,15 +15,24 @@ def write_table(page: Path, name: str, lines: Sequence[str]) -> None:
     Raises:
         SystemExit: The page cannot be read or written, or lacks these marks.
     """
+    before, after = around_table(page, name)
+    text = "\n".join(lines)
+    try:
+        page.write_text(f"{before}\n{text}\n\n{after}", encoding="utf-8")
+    except OSError as error:
+        raise SystemExit(f"{page}: {error.strerror}; name a page that can be written") from error
+
+
+def around_table(page: Path, name: str) -> tuple[str, str]:
+    """The text of the page up to the table of this name, and after it, with its marks; errors as of `write_table`."""
     begin, end = f"<!-- table: {name} -->\n", "<!-- end of table -->"
     try:
         before, opened, after = page.read_text(encoding="utf-8").partition(begin)
-        _, closed, rest = after.partition(end)
-        if not opened or not closed:
-            raise SystemExit(
-                f"{page}: expected the line {begin.strip()} and below it {end}; found none; write them where it goes"
-            )
-        text = "\n".join(lines)
-        page.write_text(f"{before}{begin}\n{text}\n\n{closed}{rest}", encoding="utf-8")
     except OSError as error:
         raise SystemExit(f"{page}: {error.strerror}; name a page that can be read and written") from error
+    _, closed, rest = after.partition(end)
+    if not opened or not closed:
+        raise SystemExit(
+            f"{page}: expected the line {begin.strip()} and below it {end}; found none; write them where it goes"
+        )
+    return f"{before}{begin}", f"{closed}{rest}"

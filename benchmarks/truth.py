@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import alltrace
 from alltrace.recipes.questions.diagnose.cards import told
 from alltrace.run.importer import import_reports
-from benchmarks.accuracy_page import write_table
+from benchmarks.accuracy_page import around_table, write_table
 from benchmarks.drawn_programs import add_options, drawing_seed, folder_for, parsed, seed_of, show_progress, write_json
 from benchmarks.programs import score_changes, score_pairs, score_uneven
 from benchmarks.programs.draw import KINDS, draw
@@ -195,6 +195,12 @@ def arguments() -> argparse.Namespace:
     if args.write and (args.kind or frozenset(args.kinds or ()) not in TABLES):
         whole = ", ".join(" ".join(sorted(kinds)) for kinds in TABLES if kinds)
         parser.error(f"--write has a table of programs without --kind and --kinds, and of these --kinds: {whole}")
+    if args.write and (args.ideal or args.split != "unseen"):
+        parser.error(
+            "--write has tables of programs that nobody has seen, as profilers record them: add --split unseen"
+        )
+    if args.write:
+        around_table(args.write, TABLES[frozenset(args.kinds or ())])  # before all the work
     if args.kind and args.kinds:
         parser.error("--kind plants one kind and --kinds draws other programs: name one of the two")
     if not 0 <= args.least < 1:

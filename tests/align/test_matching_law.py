@@ -19,8 +19,8 @@ def clocks_of(*components):
     return {n: RankClock(0.0, 0.0, 0.0, 1.0, component) for n, component in enumerate(components)}
 
 
-def matching_of(clocks, instance=MappingProxyType({}), **more):
-    return Matching(None, clocks, instance, {}, NONE, NONE, (), {}, (), **more)
+def matching_of(clocks, instance=MappingProxyType({}), timelines=None, **more):
+    return Matching(timelines, clocks, instance, {}, NONE, NONE, (), {}, (), **more)
 
 
 @pytest.mark.parametrize(
@@ -68,18 +68,32 @@ def test_the_law_is_checked_however_rounds_end(monkeypatch, fitted, round_, part
         ((0, 0), None, 0.49, False),  # all clocks are related, and few are sure of their partners
         ((0, 0), (0, 1), 0.49, True),
         ((0, 1), (0, 0), 0.49, False),
+        ((0, 0), (0, 0, 1), 0.49, False),  # a rank without operations is related to none
     ],
 )
 def test_communicators_that_explain_less_than_half_of_unrelated_hosts_are_withheld(
     monkeypatch, clocks, fitted, explained, withheld
 ):
     solution = SimpleNamespace(components=dict(enumerate(fitted))) if fitted else None
-    of_few = matching_of(clocks_of(*clocks), score=0.1, explained=explained, solution=solution)
+    timelines = SimpleNamespace()
+    monkeypatch.setattr(matching, "NamedTimelines", SimpleNamespace)
+    more = {"timelines": timelines, "score": 0.1, "explained": explained, "solution": solution}
+    of_few = matching_of(clocks_of(*clocks), **more)
     monkeypatch.setattr(matching, "_settled", lambda *_: of_few)
     monkeypatch.setattr(matching, "_matched", lambda operations, clocks, its: (clocks, its.of(0).tolist()))
     operations = SimpleNamespace(
         extents=[0, 1],
         kinds=SimpleNamespace(nameless=np.zeros(1, np.bool_)),
         of=lambda member: SimpleNamespace(end=np.zeros(3)),
+        rank_of=lambda member: member,
     )
     assert match(operations) == ((of_few.clocks, [-1, -1, -1]) if withheld else of_few)
+
+
+def test_named_communicators_are_not_withheld_whatever_they_explain(monkeypatch):
+    of_few = matching_of(clocks_of(0, 1), score=0.1, explained=0.1, solution=None)
+    monkeypatch.setattr(matching, "_settled", lambda *_: of_few)
+    operations = SimpleNamespace(
+        extents=[0, 1], kinds=SimpleNamespace(nameless=np.zeros(1, np.bool_)), rank_of=lambda member: member
+    )
+    assert match(operations) is of_few

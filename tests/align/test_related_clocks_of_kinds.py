@@ -148,6 +148,8 @@ def test_pairs_that_agree_have_more_ends_but_are_no_surer_of_the_period(certaint
     edges = [_Edge(n, n + 3, lambda _: ends, placing, line_of(n), messages=True) for n in range(len(counts))]
     forest = _Forest(list(range(6)), placing)
     assert forest._agreed(edges[0], edges).certainty == pytest.approx(expected)
+    twice = [_Edge(e.first, e.second, e.ends, placing, e.how, messages=True) for e in edges]
+    assert forest._agreed(edges[0], [*edges, *twice]).certainty == pytest.approx(expected)  # a pair has one vote
     forest.grow(edges)
     forest.grow_doubtful()
     assert forest.connected == (expected >= 0.8)

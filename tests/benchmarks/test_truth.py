@@ -138,11 +138,18 @@ def test_tables_are_written_into_the_place_of_their_kinds(monkeypatch, tmp_path)
     names = ("random programs", "changes in time")
     page.write_text("".join(f"<!-- table: {name} -->\n<!-- end of table -->\n" for name in names))
     kinds = ("throttling", "device-stall", "regression")
-    run(monkeypatch, "--kinds", *kinds, "--programs", 4, "--seed", 9, "--write", page)
+    run(monkeypatch, "--split", "unseen", "--kinds", *kinds, "--programs", 4, "--seed", 9, "--write", page)
     before, _, table = page.read_text().partition("<!-- table: changes in time -->")
     assert before == "<!-- table: random programs -->\n<!-- end of table -->\n"
-    assert "4 programs, --split dev --seed 9 --kinds throttling device-stall regression healthy" in table
+    assert "4 programs, --split unseen --seed 9 --kinds throttling device-stall regression healthy" in table
     assert "| all | 3 | 3 of 3 (100.0 %) | 0 of 3 (0.0 %) |" in table
+
+
+def test_a_page_without_a_place_is_refused_before_programs_run(monkeypatch, tmp_path):
+    monkeypatch.setattr("benchmarks.truth.run_program", lambda *_, **__: pytest.fail("a program ran"))
+    (tmp_path / "page.md").write_text("none")
+    with pytest.raises(SystemExit, match="expected the line <!-- table: random programs -->"):
+        run(monkeypatch, "--split", "unseen", "--write", tmp_path / "page.md")
 
 
 @pytest.mark.parametrize(
@@ -155,6 +162,8 @@ def test_tables_are_written_into_the_place_of_their_kinds(monkeypatch, tmp_path)
         (["--kind", "jitter", "--kinds", "throttling"], "name one of the two"),
         (["--kind", "jitter", "--write", "page.md"], "--write has a table"),
         (["--kinds", "throttling", "--write", "page.md"], "device-stall regression throttling"),
+        (["--write", "page.md"], "add --split unseen"),
+        (["--split", "unseen", "--ideal", "--write", "page.md"], "as profilers record them"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(monkeypatch, capsys, arguments, words):

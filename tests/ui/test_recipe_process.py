@@ -85,7 +85,7 @@ def test_findings_that_are_kept_with_the_run_need_no_process(tmp_path, monkeypat
     session = Session(tmp_path / "run", tmp_path / "scratch", 1)
     session.prepare()
     first = answer(session, Question("diagnose", jobs=1))
-    monkeypatch.setattr("alltrace.ui.recipe_process._asked", lambda *_: pytest.fail("asked again"))
+    monkeypatch.setattr("alltrace.ui.recipe_process._answered_apart", lambda *_: pytest.fail("asked again"))
     again = Session(tmp_path / "run", tmp_path / "scratch", 1)
     again.prepare()
     found = answer(again, Question("diagnose", jobs=1))

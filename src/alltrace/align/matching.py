@@ -158,9 +158,10 @@ def match(operations: Timelines, placing: Placing | None = None, ranks: Sequence
     if by_host != placing and matching.score is not None and matching.score < LEAST_MATCHING_SCORE:
         by_report = _settled(operations, placing, ranks)
         matching = by_report if (by_report.score or 0.0) >= LEAST_MATCHING_SCORE else matching
-    solution = matching.solution
-    parts = solution.components.values() if solution else [c.component for c in matching.clocks.values()]
-    if len(set(parts)) > 1 and (matching.explained or 0.0) < LEAST_MATCHING_SCORE:
+    clocks, solution = matching.clocks, matching.solution
+    related = {solution.components[operations.rank_of(m)] if solution else clocks[m].component for m in clocks}
+    inferred = isinstance(matching.timelines, NamedTimelines)
+    if inferred and len(related) > 1 and (matching.explained or 0.0) < LEAST_MATCHING_SCORE:
         # what explains so little where clocks are not related is not who communicates in the program
         return _matched(operations, matching.clocks, Inferred(lambda m: np.full(len(operations.of(m).end), -1), [0.0]))
     return matching

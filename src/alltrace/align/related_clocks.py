@@ -250,7 +250,10 @@ class _Forest:
         a pair is as sharply related whole periods off, but not all pairs by the same number of these.
         """
         lines = []
-        for other in islice(dict.fromkeys((edge, *edges)), _VOTES):
+        of_pairs: dict[frozenset[int], _Edge] = {}
+        for other in (edge, *edges):
+            of_pairs.setdefault(frozenset((other.first, other.second)), other)
+        for other in islice(of_pairs.values(), _VOTES):
             if other.line is not None:
                 alike = self._unit[other.first] == self._unit[edge.first]
                 lines.append(other.line if alike else other.line.reversed())

@@ -134,7 +134,8 @@ def read_files(
 def nothing_in(logs: Sequence[Any], problem: str, *, expected: str, advice: str | None = None) -> InputError:
     """The error for logs, of which none has what is wanted; it says whether the data of one end early."""
     others = f" and {len(logs) - 1} more" if len(logs) > 1 else ""
-    damage = next((f": {log.damage}" for log in logs if log.damage), "")
+    cut = next((log for log in logs if log.damage), None)
+    damage = "" if cut is None else f": {cut.damage}" if cut is logs[0] else f"; {cut.path}: {cut.damage}"
     return InputError(f"{logs[0].path}{others}", found=f"{problem}{damage}", expected=expected, advice=advice)
 
 

@@ -240,3 +240,7 @@ def test_a_packed_log_that_is_cut_before_its_first_line_is_said_to_be_cut(alltra
     assert (done.code, done.out) == (3, "")
     assert f"cut.log.gz: {said}: the gzip data ends early; everything before was read" in done.err
     assert "Traceback" not in done.err
+    (tmp_path / "all.log").write_text("nothing\n")
+    done = alltrace("logs", kind, tmp_path / "all.log", tmp_path / "cut.log.gz")
+    assert "cut.log.gz: the gzip data ends early" in done.err
+    assert "all.log and 1 more" in done.err

@@ -232,7 +232,7 @@ def test_waits_in_operations_of_unknown_size_that_nothing_matches_have_no_loss(m
     all_ranks = SimpleNamespace(
         alignment=SimpleNamespace(run=SimpleNamespace(manifest=SimpleNamespace(missing_ranks=missing))),
         of=lambda name: np.array([[100.0], [10.0]]),
-        spread=lambda rows, waited: np.array([[float(waited[0])], [10.0]]),
+        spread=lambda waited: np.array([[float(waited[0])], [10.0]]),
         lone=[lone, None],
         span_ns=1000,
     )

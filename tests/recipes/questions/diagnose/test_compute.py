@@ -4,6 +4,7 @@ so."""
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -229,6 +230,11 @@ def test_what_the_same_ranks_lose_beside_their_work_is_a_part_of_it(kind, rows, 
         assert [c.kind for c in found] == [kind if lost_ns > 100 else "imbalance"]
         assert found[0].lost.tolist() == (uneven.lost + other.lost).tolist()
         assert found[0].evidence["excess_ns_per_step"] == 100 + lost_ns * len(rows) / 2
+
+
+def test_a_large_part_keeps_its_advice():
+    more = [replace(cause("straggler", [2], ns), advice=f"look at {ns}") for ns in (100, 90, 5)]
+    assert [c.advice for c in compute._one_of_each(more)] == ["look at 100 look at 90"]
 
 
 def test_all_that_is_a_part_of_the_largest_joins_it():

@@ -124,6 +124,8 @@ def test_a_few_ranks_that_go_on_later_than_others_after_waits_pause(beyond, call
     paused = _short_pauses(all_ranks, waits)
     assert np.flatnonzero(paused.any(axis=1)).tolist() == found
     assert paused.sum() == sum(10 * (beyond[r] - 60_000 * (slower - 1)) for r in found)
+    facts[0].launch_ns = 0  # a full queue hides it
+    assert (_short_pauses(all_ranks, waits) == paused).all()
 
 
 US = 1_000

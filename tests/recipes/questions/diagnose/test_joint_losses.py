@@ -225,7 +225,7 @@ def test_a_host_that_works_slowly_and_pauses_lacks_a_cpu_and_is_one_finding(orde
     (one,) = with_one_of_each_cause(findings, run)
     assert (one.kind, one.loss.classes) == ("straggler", ("compute", "host-pause"))
     assert one.loss.estimate_ns == pytest.approx(60_000, abs=2_000)
-    assert "In the same steps the launching thread pauses" in one.advice
+    assert "its main thread also pauses, as one does that gets no CPU" in one.advice
 
 
 @pytest.mark.parametrize(
@@ -239,3 +239,13 @@ def test_other_pauses_of_a_slow_rank_are_a_cause_of_their_own(slowdown, steps_af
     slow, pause = _slow_and_paused(run, slowdown, steps_affected)
     findings = [slow, replace(pause, ranks=ranks)]
     assert with_one_of_each_cause(findings, run) == findings
+
+
+def test_what_a_replay_gives_back_beyond_a_bound_makes_no_pair(run):
+    findings = [
+        finding("launch-bound", (0,), run.recovery, less_work(run.recovery, 0), classes=("launch",)),
+        finding("data-stall", (1,), run.recovery, less_work(run.recovery, 1), classes=("data",)),
+    ]
+    bounded = replace(findings[0], loss=replace(findings[0].loss, beyond_ns=200_000))
+    assert together(findings, run) == [pytest.approx(200_000, abs=2_000)] * 2
+    assert together([bounded, findings[1]], run) == [None, None]

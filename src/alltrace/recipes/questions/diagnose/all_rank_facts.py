@@ -184,7 +184,7 @@ class AllRankFacts:
 
     def judged(self, facts: RankFacts) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """Which of a rank's steps are judged, and their places among `steps`."""
-        _, mine, at = np.intersect1d(facts.steps, self.steps, assume_unique=True, return_indices=True)
+        _, mine, at = np.intersect1d(facts.steps, self.steps, return_indices=True)
         return mine, at
 
     def facts_of(self, rows: Flags) -> list[RankFacts]:

@@ -190,7 +190,8 @@ def _one_of_each(causes: Sequence[_Cause]) -> list[_Cause]:
             if part or (less.kind == more.kind and np.array_equal(less.rows, more.rows)):
                 name, share = "excess_ns_per_step", len(less.rows) / len(more.rows)
                 evidence = {**more.evidence, name: share * less.evidence[name] + more.evidence[name]}
-                joined[place] = replace(more, lost=less.lost + more.lost, evidence=evidence)
+                advice = more.advice if part or less.advice == more.advice else f"{more.advice} {less.advice}"
+                joined[place] = replace(more, lost=less.lost + more.lost, evidence=evidence, advice=advice)
                 break
         else:
             joined.append(less)

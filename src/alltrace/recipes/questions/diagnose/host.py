@@ -145,7 +145,8 @@ def find(all_ranks: AllRankFacts) -> list[Finding]:
         if name == "launch":  # so a host also comes to its other work sooner, but no device waits for launches then
             held = ["short-kernels", *(c for c in HOST_CLASSES if c not in OF_HOST)]
             most_ns = int(all_ranks.bounds_ns(held, np.asarray((lost > 0).any(axis=1))).sum())
-            loss = replace(loss, estimate_ns=min(loss.estimate_ns, most_ns))
+            beyond_ns = max(loss.estimate_ns - most_ns, 0)
+            loss = replace(loss, estimate_ns=loss.estimate_ns - beyond_ns, beyond_ns=beyond_ns)
         # a loader that keeps few hosts waiting is hardly faster than the steps are, and limits shorter ones
         least = 2 * LEAST_SHARE if name == "data" else HIGH_SHARE
         told = (hidden or name == "data") and 2 * chosen.sum() <= len(chosen)
@@ -170,7 +171,9 @@ def _short_pauses(all_ranks: AllRankFacts, waits: Floats) -> Floats:
     """(ranks, steps): what few ranks take longer from a wait to the next launch than others, ns; 0 for others."""
     beyond = all_ranks.excess(waits)
     pace_ns = np.array([f.launch_ns for f in all_ranks.facts.values()])
-    slower = np.maximum(pace_ns / max(float(np.percentile(pace_ns, 25, method="lower")), 1.0) - 1, 0)
+    known_ns = pace_ns[pace_ns > 0]  # 0 where a full queue hides it
+    usual_ns = float(np.percentile(known_ns, 25, method="lower")) if len(known_ns) else np.inf
+    slower = np.maximum(pace_ns / usual_ns - 1, 0)
     beyond = np.maximum(beyond - slower[:, None] * (waits - beyond), 0)  # who launches slowly does so after waits too
     total = beyond.sum(axis=1)
     rows = (total >= _CULPRIT_SHARE * total.max(initial=0)) & (total >= _LEAST_PAUSED * all_ranks.span_ns)

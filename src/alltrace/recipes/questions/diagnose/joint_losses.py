@@ -33,10 +33,7 @@ _IN_THE_SAME_STEPS = 0.75  # two losses are in the same steps if their parts in 
 
 _LACKS_CPU = 2.0  # the work of a host takes this many times as long if its thread has a CPU for half of the time
 _USUAL_SHARE = 0.6  # pauses in at least this share of the steps are not rare ones
-_ALSO = {
-    "host-pause": "the launching thread pauses, as one does that gets no CPU",
-    "data-stall": "it waits for the next batch",
-}
+_ALSO = {"host-pause": "pauses", "data-stall": "waits for the next batch"}
 
 _NO_CAUSES = frozenset({"jitter", "missing-rank", "unexplained", "hand-over"})
 
@@ -91,8 +88,12 @@ def _as_one(larger: Finding, smaller: Finding, together_ns: int, run: RecoveredT
         bound_ns=one.bound_ns + other.bound_ns,
         without=cache(partial(_without_both, larger, smaller, run)),
     )
-    also = _ALSO.get(smaller.kind, f"{smaller.where} takes time there")
-    advice = f"{larger.advice} In the same steps {also}, which is part of the loss."
+    also = f"In the same steps {smaller.where} takes time there"
+    if _is_slow(larger):
+        also = f"In most of the steps its main thread also {_ALSO[smaller.kind]}, as one does that gets no CPU"
+    elif smaller.kind == "host-pause":
+        also = "In the same steps the launching thread pauses"
+    advice = f"{larger.advice} {also}, which is part of the loss."
     return replace(larger, loss=loss, advice=advice, told=larger.told or smaller.told)
 
 
@@ -205,7 +206,7 @@ def _can_hide_on_one_rank(first: Finding, second: Finding) -> bool:
 def _together_ns(first: Finding, second: Finding, run: RecoveredTime) -> int:
     """What the job gets back without both; 0 if that cannot be replayed."""
     both = _without_both(first, second, run)
-    return 0 if both is None else run.saved_ns(both)
+    return 0 if both is None else run.saved_ns(both) - first.loss.beyond_ns - second.loss.beyond_ns
 
 
 def _without_both(first: Finding, second: Finding, run: RecoveredTime) -> Altered | None:
