@@ -156,7 +156,7 @@ class Loss:
     bound_ns: int  # the most that all of its classes let it be
     unknown: str | None = None  # why the estimate is not to be stated; None if it is
     least_ns: int = 0  # of an estimate that is not stated, what the job gets back at least
-    beyond_ns: int = 0  # what a replay gives back beyond a bound of the estimate, which is no loss
+    beyond_ns: int = 0  # what a replay gives back beyond a bound of the estimate: that is not lost
     # makes the run without the cause (`RecoveredTime.saved_ns`) or None; None if there is no replay
     without: Callable[[], Any] | None = field(default=None, compare=False, repr=False)
     # of each judged step the most that all of its classes let it be, and its part of the loss; None for one number for
