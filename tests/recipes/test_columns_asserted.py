@@ -60,6 +60,8 @@ def texts_compared(tree):
             found |= {t for element in node.value.elts if isinstance(element, ast.Constant) for t in texts(element)}
         elif isinstance(node, ast.Call):
             found |= {t for argument in node.args if isinstance(argument, ast.Constant) for t in texts(argument)}
+            if isinstance(node.func, ast.Attribute) and node.func.attr == "split":  # a list of words
+                found |= {word for text in texts(node.func.value) for word in text.split()}
         elif isinstance(node, ast.FunctionDef):
             found |= {t for decorator in node.decorator_list for t in texts(decorator)}
     return found
