@@ -324,7 +324,7 @@ def run(bare_environment, nsys, slurm, cache, tmp_path, monkeypatch):
                 started.communicate()
                 raise
             if case.launcher.startswith("sbatch"):
-                until = time.monotonic() + 60
+                until = time.monotonic() + 120  # as long as other launchers have
                 while subprocess.run(["squeue", "-h"], capture_output=True, check=True).stdout:
                     assert time.monotonic() < until, "the job did not end"
                     time.sleep(0.2)
