@@ -1,5 +1,6 @@
 import errno
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -9,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+import alltrace
 from alltrace.trace.errors import InputError
-from alltrace.trace.scratch import scratch_folder, writing_scratch
+from alltrace.trace.scratch import scratch_folder, scratch_folder_if_possible, writing_scratch
 
 
 def test_a_folder_that_goes_with_its_block(tmp_path, monkeypatch):
@@ -103,3 +105,30 @@ def test_a_folder_that_was_just_made_is_left_alone(tmp_path):
         following.stdout.readline()
         assert Path(left).exists()
         following.communicate("")
+
+
+def test_no_other_module_makes_temporary_folders():
+    """Only these folders are swept after a process was killed."""
+    package = Path(alltrace.__file__).parent
+    modules = {
+        path.relative_to(package).as_posix()
+        for path in package.rglob("*.py")
+        if re.search(r"mkdtemp|TemporaryDirectory\(", path.read_text(encoding="utf-8"))
+    }
+    assert not modules
+
+
+def test_a_folder_that_rarely_is_needed_may_be_missing(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    folder = scratch_folder_if_possible("alltrace-x-")
+    assert folder is not None
+    assert Path(folder.name).parent == tmp_path
+    folder.cleanup()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+    assert scratch_folder_if_possible("alltrace-x-") is None
+
+
+def test_a_folder_beside_an_output_is_not_said_to_need_another_tmpdir(tmp_path):
+    with pytest.raises(InputError, match=r"name a file or folder in a writable one") as raised:
+        scratch_folder("alltrace-x-", tmp_path / "none")
+    assert "TMPDIR" not in str(raised.value)

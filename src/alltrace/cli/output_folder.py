@@ -89,9 +89,9 @@ class Folder:
                 raise InputError.cannot_be("created", path.parent, error) from error
             yield path
             return
-        import tempfile
+        from alltrace.trace.scratch import scratch_folder
 
-        with tempfile.TemporaryDirectory() as place:
+        with scratch_folder("alltrace-draft-") as place:
             draft = Path(place) / "draft"
             yield draft
             target = f"{self._root.rstrip('/')}/{file}"

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import shutil
-import tempfile
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -13,6 +11,7 @@ from alltrace.run.overlay import SHARED_TABLES, collectives_file, shared_file
 from alltrace.trace.errors import AlltraceError
 from alltrace.trace.kernel_rules import MEETING, UNCLASSIFIED
 from alltrace.trace.schema import TABLES, Column, Table
+from alltrace.trace.scratch import scratch_folder
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -239,9 +238,9 @@ def plain_folder(run: Path) -> str:
 
 @cache
 def _linked(path: str) -> str:
-    folder = tempfile.mkdtemp(prefix="alltrace-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    link = Path(folder, "run")
+    folder = scratch_folder("alltrace-link-")
+    atexit.register(folder.cleanup)
+    link = Path(folder.name, "run")
     link.symlink_to(path, target_is_directory=True)
     return str(link)
 

@@ -60,8 +60,17 @@ def scratch_folder(prefix: str, place: Path | None = None) -> tempfile.Temporary
         raise InputError(
             Path(error.filename).parent if error.filename else "TMPDIR",
             found=f"no temporary folder can be made ({error.strerror or error})",
-            advice="free some space, or set TMPDIR to a writable folder",
+            advice="free some space, or "
+            + ("set TMPDIR to a writable folder" if place is None else "name a file or folder in a writable one"),
         ) from error
+
+
+def scratch_folder_if_possible(prefix: str) -> tempfile.TemporaryDirectory[str] | None:
+    """As `scratch_folder`; None if none can be created, for what rarely needs one."""
+    try:
+        return scratch_folder(prefix)
+    except InputError:
+        return None
 
 
 def use_scratch(folder: str) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
 from alltrace.cli.nsys.arguments import RefusedError, Switch, help_text, parse
 from alltrace.trace.errors import EXIT_DONE, InputError, UsageError, printable
+from alltrace.trace.scratch import scratch_folder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -93,7 +93,7 @@ def run(arguments: Sequence[str]) -> int:
         raise RefusedError(
             f"{printable(str(place))} is {'a folder' if place.is_dir() else 'a file'}; expected another --output"
         )
-    with tempfile.TemporaryDirectory(prefix=".alltrace-nsys-", dir=_parent(place)) as folder:
+    with scratch_folder(".alltrace-nsys-", _parent(place)) as folder:
         _write(parsed, kind, source, place, Path(folder), is_report=is_report, append=append)
     if not parsed.truths.get("quiet", False):
         print(f"Generated:\n    {printable(str(place))}")  # noqa: T201
@@ -104,7 +104,7 @@ def write_sqlite(report: Path, target: Path) -> None:
     """Export a report to an SQLite file, which replaces what is there. Raises `InputError`: it cannot be exported."""
     from alltrace.readers.nsys.tool import export_report
 
-    with tempfile.TemporaryDirectory(prefix=".alltrace-nsys-", dir=_parent(target)) as folder:
+    with scratch_folder(".alltrace-nsys-", _parent(target)) as folder:
         draft = Path(folder) / "export.sqlite"
         export_report(report, draft, keeps_payloads=True)
         draft.replace(target)

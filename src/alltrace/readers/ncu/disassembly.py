@@ -4,11 +4,11 @@ import json
 import re
 import shutil
 import subprocess
-import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from alltrace.trace.errors import UsageError
+from alltrace.trace.scratch import scratch_folder
 
 _SECONDS = 120
 _ADVICE = "`pip install nvidia-cuda-nvdisasm`, or give the path of the one from CUDA 12.8 or later with --nvdisasm PATH"
@@ -36,7 +36,7 @@ def find_nvdisasm(named: str | None) -> str:
 
 def disassembled(binary: bytes, program: str) -> dict[str, list[Word]]:
     """The instructions of each function by mangled name. Raises `UsageError`: it fails, or prints what is unknown."""
-    with tempfile.TemporaryDirectory() as folder:
+    with scratch_folder("alltrace-code-") as folder:
         path = Path(folder) / "code.cubin"
         path.write_bytes(binary)
         try:

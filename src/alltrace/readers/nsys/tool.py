@@ -15,6 +15,7 @@ from pathlib import Path
 
 from alltrace.trace.errors import InputError, printable
 from alltrace.trace.nsys_payloads import EXPORT, payload_switches
+from alltrace.trace.scratch import scratch_folder
 
 TOOL_VARIABLE = "ALLTRACE_NSYS"
 _PLACES = (
@@ -97,7 +98,7 @@ class Exported:
                 path, found="the file is empty", expected="a report of Nsight Systems", advice="capture it again"
             )
         nsys = _needed_nsys(path)
-        self._folder = tempfile.TemporaryDirectory(prefix="alltrace-nsys-", dir=scratch)
+        self._folder = scratch_folder("alltrace-nsys-", scratch)
         try:
             self.sqlite = self._export(nsys, Path(self._folder.name))
             if scratch is not None:  # whole, or not there

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -414,7 +413,7 @@ class RocpdReader:
         if self.folder is not None:
             self.folder.cleanup()
         if self._access.scratch is not None:
-            shutil.rmtree(self._access.scratch, ignore_errors=True)
+            self._access.scratch.cleanup()
 
 
 def _environment(variables: Any) -> tuple[dict[str, str], int]:

@@ -8,11 +8,9 @@ else is within reach of a statement: no file, no extension, no variable of this 
 from __future__ import annotations
 
 import re
-import tempfile
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from shutil import rmtree
 from typing import Any
 
 import numpy as np
@@ -21,6 +19,7 @@ import pyarrow as pa
 from alltrace.recipes.part import Part
 from alltrace.trace.errors import AlltraceError, printable
 from alltrace.trace.name_stems import stem_sql
+from alltrace.trace.scratch import scratch_folder_if_possible
 
 # The rows of the parts of all ranks as one relation of a statement, which is read from files on demand.
 
@@ -106,11 +105,10 @@ class _Engine:
     def __init__(self) -> None:
         import duckdb
 
-        try:
-            self.folder = tempfile.mkdtemp(prefix="alltrace-sql-")
-            self.remove = weakref.finalize(self, rmtree, self.folder, ignore_errors=True)
-        except OSError:  # most questions need none
-            self.folder = ""
+        scratch = scratch_folder_if_possible("alltrace-sql-")
+        self.folder = scratch.name if scratch else ""
+        if scratch:
+            self.remove = weakref.finalize(self, scratch.cleanup)
         self.database = duckdb.connect(
             ":memory:",
             config={

@@ -5,7 +5,6 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from alltrace.recipes.analysis.sql_engine import add_macros, no_memory, whole_numbers
@@ -15,8 +14,8 @@ from alltrace.run.overlay import ALIGNED_TABLES
 from alltrace.run.sql_views import VIEWS, as_pattern, connect, view_files
 from alltrace.run.store import Run, SentRun
 from alltrace.trace import columns as col
-from alltrace.trace.errors import InputError, UsageError, printable
-from alltrace.trace.scratch import scratch_folder
+from alltrace.trace.errors import UsageError, printable
+from alltrace.trace.scratch import scratch_folder_if_possible
 
 MOST_SENT_BYTES = 256 << 20
 """A worker of a cluster gives no larger answer: it is in the memory of several processes while it is sent."""
@@ -62,7 +61,8 @@ def query(run: Run, text: str, limits: Limits | None = None) -> Answer:
     scratch = None
     try:
         if limits is None:
-            scratch = _scratch()  # DuckDB's own is .tmp in the folder where the command was started
+            # DuckDB's own is .tmp in the folder where the command was started
+            scratch = scratch_folder_if_possible("alltrace-sql-")
             connection.execute("SET temp_directory = ?", [scratch.name if scratch else ""])
         else:
             connection.execute(f"SET memory_limit = '{limits.memory_bytes >> 20}MiB'")
@@ -139,14 +139,6 @@ def align_for(run: Run, text: str) -> tuple[str, ...]:
     from alltrace.align.store import aligned
 
     return tuple(aligned(run).notes)
-
-
-def _scratch() -> TemporaryDirectory[str] | None:
-    """A temporary folder for what memory does not hold; None if none can be made, as most queries need none."""
-    try:
-        return scratch_folder("alltrace-sql-")
-    except InputError:
-        return None
 
 
 def _named(text: str) -> list[str] | None:

@@ -7,11 +7,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 from urllib.parse import quote_from_bytes
 
 from alltrace.readers.nsys.sqlite.detect import AGAIN, COPY, Header, error_text
 from alltrace.trace.errors import InputError
+from alltrace.trace.scratch import scratch_folder
 
 _LOCK_WAIT_S = 1.0
 _STALL_S = 60.0  # a view that yields no row for this time is interrupted
@@ -27,7 +29,7 @@ class Access(NamedTuple):
         bool  # whether SQLite may assume that the file does not change, so that it needs no locks and no further files
     )
     journal: bool  # whether there is a rollback journal next to it, so that only SQLite may read the pages
-    scratch: Path | None = None  # the folder of the copy, to be removed in the end
+    scratch: TemporaryDirectory[str] | None = None  # the folder of the copy, for `cleanup` in the end
 
 
 def plan_access(path: Path, header: Header) -> Access:
@@ -154,15 +156,13 @@ def _size(path: Path) -> int | None:
         return None
 
 
-def _copy_with_log(path: Path, real: Path) -> tuple[Path, Path]:
+def _copy_with_log(path: Path, real: Path) -> tuple[TemporaryDirectory[str], Path]:
     """A new folder, and in it a copy of the database with its write-ahead log merged."""
-    import tempfile
-
     log = Path(f"{real}-wal")
-    scratch = Path(tempfile.mkdtemp(prefix="alltrace-"))
+    scratch = scratch_folder("alltrace-copy-")
+    copy = Path(scratch.name, "copy.sqlite")
     try:
         before = _stamp(real), _stamp(log)
-        copy = scratch / "copy.sqlite"
         shutil.copyfile(real, copy)
         shutil.copyfile(log, f"{copy}-wal")
         if before != (_stamp(real), _stamp(log)):
@@ -175,14 +175,14 @@ def _copy_with_log(path: Path, real: Path) -> tuple[Path, Path]:
         finally:
             opened.close()
     except (OSError, sqlite3.Error) as error:
-        shutil.rmtree(scratch, ignore_errors=True)
+        scratch.cleanup()
         raise InputError(
             path,
             found=f"has changes in a -wal file that cannot be merged in a copy ({error_text(error)})",
-            advice=f"close the program that writes it, and check the free space in {tempfile.gettempdir()}, or {AGAIN}",
+            advice=f"close the program that writes it, and check the free space in {copy.parent.parent}, or {AGAIN}",
         ) from None
     except (InputError, KeyboardInterrupt, SystemExit):
-        shutil.rmtree(scratch, ignore_errors=True)
+        scratch.cleanup()
         raise
     return scratch, copy
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import threading
 import weakref
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ from alltrace.trace.errors import InputError, UsageError, printable
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from os import PathLike
+    from tempfile import TemporaryDirectory
 
     from alltrace.readers.nsys.sqlite.pages import TreePages
 
@@ -143,7 +143,7 @@ class SqliteSource:
                 descriptor = open_file(access.file)
                 header = read_header(self.path, descriptor)
             except BaseException:
-                shutil.rmtree(access.scratch, ignore_errors=True)
+                access.scratch.cleanup()
                 raise
         self._descriptor = descriptor
         self._release = weakref.finalize(self, _release, descriptor, access.scratch)
@@ -239,7 +239,7 @@ class SqliteSource:
         return status.st_size, status.st_mtime_ns
 
 
-def _release(descriptor: int, scratch: Path | None) -> None:
+def _release(descriptor: int, scratch: TemporaryDirectory[str] | None) -> None:
     os.close(descriptor)
     if scratch is not None:
-        shutil.rmtree(scratch, ignore_errors=True)
+        scratch.cleanup()
