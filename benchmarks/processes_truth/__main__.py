@@ -5,7 +5,8 @@ arithmetic in a step of 100 ms; the rest is waiting, as for a device. One start 
 with and without the cause, in random order, until the standard error of the gain is at most a tenth of it. A second
 start, in which each step has the cause, is recorded by `alltrace capture exec`: the training with PyTorch's profiler,
 the MPI program with nsys (MPI and NVTX). `diagnose` runs on the reports. A cause that the machine does not allow is
-left out by name. What is in the folder already is only scored again.
+left out by name. What is in the folder already is only scored again. With several runs of a cause the table that is
+written has a row of each cause.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from benchmarks.processes_truth.causes import CAUSES, LEFT_OUT
 from benchmarks.processes_truth.machine import lacking
 from benchmarks.processes_truth.measuring import Program, record, time_both
 from benchmarks.processes_truth.packing import pack
-from benchmarks.processes_truth.score import HEAD, Scored, score, summary
+from benchmarks.processes_truth.score import HEAD, Scored, by_cause, score, summary
 
 _PROFILERS = {"torch": "torch", "mpi": "nsys"}
 
@@ -48,12 +49,18 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1, help="of the order of blocks (default: 1)")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep times and recordings there")
     parser.add_argument(
+        "--kept-only", action="store_true", help="record nothing, and score all recordings in the folder of --keep"
+    )
+    parser.add_argument(
         "--write", type=Path, metavar="PAGE", help="write the tables into this page, such as docs/accuracy.md"
     )
     parser.add_argument(
         "--pack", type=Path, metavar="FOLDER", help="also write the first recording of each cause there, scrubbed"
     )
-    return parser.parse_args()
+    args = parser.parse_args()
+    if args.kept_only and args.keep is None:
+        parser.error("--kept-only needs --keep FOLDER, the folder that holds the recordings")
+    return args
 
 
 def main() -> int:
@@ -72,8 +79,12 @@ def main() -> int:
             if (missing := lacking(cause.needs)) is not None:
                 left_out[cause.name] = missing
                 continue
-            for run in range(args.runs):
-                folder = keep / name / f"{cause.name}-{run}"
+            folders = (
+                sorted(path.parent for path in (keep / name).glob(f"{cause.name}-[0-9]*/{_PROFILERS[name]}"))
+                if args.kept_only
+                else [keep / name / f"{cause.name}-{run}" for run in range(args.runs)]
+            )
+            for run, folder in enumerate(folders):
                 try:
                     gain = time_both(program, cause, Blocks(args.seed + run, args.block, most=args.most), folder)
                     if args.only_times:
@@ -88,7 +99,10 @@ def main() -> int:
                     print(f"{name}, {cause.name}: {error}", file=sys.stderr, flush=True)
                     failed = True
     notes = [f"* `{name}` is left out: {why}." for name, why in left_out.items()]
-    lines = [HEAD, *(s.row() for s in scores), "", *summary(scores), "", *notes]
+    tables = [*by_cause(scores), ""] if len(scores) > len({(s.program, s.cause) for s in scores}) else []
+    if not tables or args.write is None:
+        tables += [HEAD, *(s.row() for s in scores), ""]
+    lines = [*tables, *summary(scores), "", *notes]
     if args.write is None:
         print("\n".join([f"load of this machine now: {os.getloadavg()[0]:.1f} of {os.cpu_count()} cores\n", *lines]))
     else:

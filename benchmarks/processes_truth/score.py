@@ -110,6 +110,39 @@ def score(program: str, cause: Cause, gain: Gain, reports: Path, cache: Path) ->
     return Scored(program, cause, gain, kind, ranks, loss, said, statistics.median(took) if took else None)
 
 
+BY_CAUSE = (
+    "| program | cause | runs | gained: median | least to most | loss of the first finding: median | least to most |"
+    " kind and culprits right | loss right |\n" + "|---" * 9 + "|"
+)
+
+
+def by_cause(scores: Sequence[Scored]) -> list[str]:
+    """A table with a row of each cause in each program."""
+    groups: dict[tuple[str, str], list[Scored]] = {}
+    for scored in scores:
+        groups.setdefault((scored.program, scored.cause.name), []).append(scored)
+    rows = [BY_CAUSE]
+    for (program, cause), group in groups.items():
+        total = len(group)
+        shares = ([s.gain.share for s in group], [s.loss_share for s in group if s.loss_share is not None])
+        cells = (
+            program,
+            f"`{cause}`",
+            str(total),
+            *(cell for values in shares for cell in _median_and_range(values)),
+            f"{sum(s.culprit_right for s in group)} of {total}",
+            f"{sum(s.loss_right for s in group)} of {total}",
+        )
+        rows.append(f"| {' | '.join(cells)} |")
+    return rows
+
+
+def _median_and_range(shares: Sequence[float]) -> tuple[str, str]:
+    if not shares:
+        return "unknown", ""
+    return percent(statistics.median(shares)), f"{percent(min(shares))} to {percent(max(shares))}"
+
+
 def summary(scores: Sequence[Scored]) -> list[str]:
     """How many are right."""
     total = len(scores)

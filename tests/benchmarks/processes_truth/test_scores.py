@@ -11,7 +11,7 @@ from benchmarks.processes_truth.blocks import Blocks, error_of
 from benchmarks.processes_truth.causes import CAUSES, RANKS
 from benchmarks.processes_truth.machine import lacking, placed
 from benchmarks.processes_truth.measuring import Gain
-from benchmarks.processes_truth.score import Scored, summary
+from benchmarks.processes_truth.score import Scored, by_cause, summary
 
 LATE = next(c for c in CAUSES if c.name == "late-barrier")
 LINK = next(c for c in CAUSES if c.name == "slow-link")
@@ -71,6 +71,14 @@ def test_the_tables_count_what_is_right():
     assert "| nothing | none | unknown | no | no |" in rows[2].row()
     assert "| the first finding has the cause's kind | 2 of 3 |" in "\n".join(summary(rows))
     assert "| and names its culprits | 1 of 3 |" in "\n".join(summary(rows))
+
+
+def test_the_table_by_cause_has_medians_and_ranges_of_its_runs():
+    rows = [scored(), scored(ranks=(0,), loss=0.31), scored(loss=0.22), scored(cause=LINK, kind=None, loss=None)]
+    assert by_cause(rows)[1:] == [
+        "| torch | `late-barrier` | 3 | 20.0 % | 20.0 % to 20.0 % | 22.0 % | 20.0 % to 31.0 % | 2 of 3 | 2 of 3 |",
+        "| torch | `slow-link` | 1 | 20.0 % | 20.0 % to 20.0 % | unknown |  | 0 of 1 | 0 of 1 |",
+    ]
 
 
 def test_each_cause_has_culprits_among_the_ranks_and_a_name_of_its_own():
