@@ -200,8 +200,24 @@ def test_what_begins_behind_all_compute_could_have_begun_before(compute, amounts
     members = SimpleNamespace(
         instance=np.array([7, 8]), step=np.zeros(2, np.int64), transfer=np.array([40, 50]), firsts=np.arange(2)
     )
-    all_ranks = SimpleNamespace(steps=np.arange(1), of=lambda name: np.full((2, 1), compute * (name == "compute")))
+    all_ranks = SimpleNamespace(
+        steps=np.arange(1), of=lambda name: np.full((2, 1), compute * (name == "compute")), judges_hosts=False
+    )
     assert communication._behind_compute(all_ranks, members, np.array(amounts)).tolist() == found
+
+
+@pytest.mark.parametrize(("hosts", "waits", "behind"), [(True, 30, [7]), (True, 20, []), (False, 30, [])])
+def test_of_a_ring_of_hosts_what_the_first_to_leave_waits_is_the_whole_transfer(hosts, waits, behind):
+    members = SimpleNamespace(
+        instance=np.full(3, 7),
+        step=np.zeros(3, np.int64),
+        transfer=np.full(3, 40),
+        firsts=np.array([0]),
+        last_arrival=np.full(3, 100),
+        end=np.array([140, 130, 136]),
+    )
+    all_ranks = SimpleNamespace(steps=np.arange(1), of=lambda name: np.full((3, 1), 90), judges_hosts=hosts)
+    assert communication._behind_compute(all_ranks, members, np.array([40, waits, 36])).tolist() == behind
 
 
 @pytest.mark.parametrize(("share", "withheld"), [(0.0, False), (0.1, False), (0.2, True)])

@@ -180,6 +180,26 @@ def test_a_change_of_weights_and_one_of_order_together():
     assert recovery.saved_ns(recovery.without_both(less, free)) == pytest.approx(sum(alone), abs=GAP_NS)
 
 
+@pytest.mark.parametrize(
+    ("work_ns", "left_ns"),
+    [
+        ([10, 25, 24, 30], [0, 0, 0, 5]),  # a ring: the first leaves early, and the last alone goes on late
+        ([10, 10, 10, 30], [0, 0, 0, 20]),
+        ([12, 30], [0, 18]),
+        ([30], [0]),
+    ],
+)
+def test_what_one_process_alone_takes_longer_to_leave_an_operation_is_no_transfer(work_ns, left_ns):
+    work = np.array([7, *work_ns, 9])
+    replay = SimpleNamespace(
+        graph=None, weights=work + 1, work_ns=work, instance=np.array([3, *[1] * len(work_ns), -1])
+    )
+    of_hosts, of_devices = (SimpleNamespace(replay=replay, _of_hosts=hosts) for hosts in (True, False))
+    free = RecoveredTime.free_transfers(of_hosts, np.array([1]))
+    assert free.weights.tolist() == [8, *left_ns, 10]
+    assert RecoveredTime.free_transfers(of_devices, np.array([1])).weights.tolist() == [8, *[0] * len(work_ns), 10]
+
+
 def test_two_causes_together_are_compared_with_what_either_is_compared_with():
     recovery = played([USUAL, [300_000, 100_000], USUAL])
     less = recovery.less_of_longest(np.array([0]), None, np.array([[200_000.0]]))

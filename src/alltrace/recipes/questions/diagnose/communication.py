@@ -338,10 +338,14 @@ def _or_slow(exposed: Finding, all_ranks: AllRankFacts, members: Members, amount
 def _behind_compute(all_ranks: AllRankFacts, members: Members, amounts: Int64) -> Int64:
     """The instances that nothing hides although a step's compute could; none if it could not hide all of them.
 
-    `amounts`: What each member's device waits for transfers that could be hidden, ns.
+    Where hosts communicate, the members of a ring leave one after the other, and the transfer counts until the first
+    one does. `amounts`: What each member's device waits for transfers that could be hidden, ns.
     """
     first = members.firsts
-    whole = np.minimum.reduceat(amounts, first) >= _WHOLLY * members.transfer[first]
+    took_ns = members.transfer[first]
+    if all_ranks.judges_hosts:
+        took_ns = np.minimum.reduceat(members.end, first) - members.last_arrival[first]
+    whole = np.minimum.reduceat(amounts, first) >= _WHOLLY * took_ns
     whole &= np.minimum.reduceat(amounts, first) > 0
     took = np.bincount(members.step[first[whole]], members.transfer[first[whole]], minlength=len(all_ranks.steps))
     if (took > np.median(all_ranks.of("compute"), axis=0)).any():

@@ -18,6 +18,7 @@ from alltrace.replay.join import Replay
 from alltrace.replay.peers import Peers
 from alltrace.replay.rank_graph import COMPUTE, COPY, TRANSFER, RankGraph
 from alltrace.trace.arrays import Flags, Floats, Int64
+from alltrace.trace.distinct import run_starts
 
 MOST_ERROR = 0.05  # a replay that is further from the unchanged run answers nothing
 _MOST_OPERATIONS = 1 << 32  # more than a step has, so that a step and a number of an operation are one number
@@ -274,17 +275,20 @@ class RecoveredTime:
     def free_transfers(self, instances: Int64, weights: Int64 | None = None) -> OtherOrder:
         """The run with transfers of some instances that take no time.
 
-        Where hosts communicate, what a rank takes longer than the first one to leave an operation is no transfer: its
-        process goes on late. `weights`: The weights to use, ns; None for the recorded ones.
+        Where hosts communicate, what one rank takes longer than all others to leave an operation is no transfer: its
+        process goes on late. Several that leave after the first one wait for the transfer, as of a ring with a slow
+        link. `weights`: The weights to use, ns; None for the recorded ones.
         """
         replay = self.replay
         before = replay.weights if weights is None else weights
         free = np.flatnonzero((replay.instance >= 0) & np.isin(replay.instance, instances) & (replay.work_ns > 0))
         late_ns = np.zeros(len(free), np.int64)
         if self._of_hosts and len(free):
-            least = np.full(int(replay.instance.max()) + 1, np.iinfo(np.int64).max)
-            np.minimum.at(least, replay.instance[free], replay.work_ns[free])
-            late_ns = replay.work_ns[free] - least[replay.instance[free]]
+            free = free[np.lexsort((replay.work_ns[free], replay.instance[free]))]
+            first = run_starts(replay.instance[free])
+            size = np.diff(np.append(first, len(free)))
+            all_but_one_ns = replay.work_ns[free][first + np.maximum(size - 2, 0)]
+            late_ns = np.maximum(replay.work_ns[free] - np.repeat(all_but_one_ns, size), 0)
         after = before.copy()
         after[free] = np.minimum(before[free], late_ns)
         return OtherOrder(replay.graph, after, weights)
