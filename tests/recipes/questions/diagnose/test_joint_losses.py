@@ -221,7 +221,7 @@ def _slow_and_paused(run, slowdown, steps_affected):
 def test_a_host_that_works_slowly_and_pauses_lacks_a_cpu_and_is_one_finding(order):
     run = ranks_of(played([[300_000, 100_000], [100_000, 300_000], USUAL]), 600_000)
     run.judges_hosts = True
-    findings = _slow_and_paused(run, 2.0, 2)[::order]
+    findings = _slow_and_paused(run, 1.4, 2)[::order]
     (one,) = with_one_of_each_cause(findings, run)
     assert (one.kind, one.loss.classes) == ("straggler", ("compute", "host-pause"))
     assert one.loss.estimate_ns == pytest.approx(60_000, abs=2_000)
@@ -230,7 +230,7 @@ def test_a_host_that_works_slowly_and_pauses_lacks_a_cpu_and_is_one_finding(orde
 
 @pytest.mark.parametrize(
     ("slowdown", "steps_affected", "hosts", "ranks"),
-    [(1.9, 2, True, (0,)), (2.0, 1, True, (0,)), (2.0, 2, False, (0,)), (2.0, 2, True, (1,))],
+    [(1.3, 2, True, (0,)), (1.4, 1, True, (0,)), (1.4, 2, False, (0,)), (1.4, 2, True, (1,))],
     ids=["has most of a CPU", "pauses now and then", "work of devices", "another rank pauses"],
 )
 def test_other_pauses_of_a_slow_rank_are_a_cause_of_their_own(slowdown, steps_affected, hosts, ranks):

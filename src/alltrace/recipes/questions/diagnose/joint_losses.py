@@ -31,8 +31,8 @@ _MOST_CAUSES = 6
 
 _IN_THE_SAME_STEPS = 0.75  # two losses are in the same steps if their parts in these have this share in common
 
-_LACKS_CPU = 2.0  # the work of a host takes this many times as long if its thread has a CPU for half of the time
-_USUAL_SHARE = 0.6  # pauses in at least this share of the steps are not rare ones
+_LACKS_CPU = 4 / 3  # the work of a host takes this many times as long if its thread has a CPU for 3/4 of the time
+_USUAL_SHARE = 0.4  # pauses in at least this share of the steps are not rare ones
 _ALSO = {"host-pause": "pauses", "data-stall": "waits for the next batch"}
 
 _NO_CAUSES = frozenset({"jitter", "missing-rank", "unexplained", "hand-over"})
@@ -90,7 +90,7 @@ def _as_one(larger: Finding, smaller: Finding, together_ns: int, run: RecoveredT
     )
     also = f"In the same steps {smaller.where} takes time there"
     if _is_slow(larger):
-        also = f"In most of the steps its main thread also {_ALSO[smaller.kind]}, as one does that gets no CPU"
+        also = f"In many of the steps its main thread also {_ALSO[smaller.kind]}, as one does that gets no CPU"
     elif smaller.kind == "host-pause":
         also = "In the same steps the launching thread pauses"
     advice = f"{larger.advice} {also}, which is part of the loss."
