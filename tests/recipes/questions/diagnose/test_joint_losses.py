@@ -241,6 +241,26 @@ def test_other_pauses_of_a_slow_rank_are_a_cause_of_their_own(slowdown, steps_af
     assert with_one_of_each_cause(findings, run) == findings
 
 
+@pytest.mark.parametrize(
+    ("slow_ns", "more_ns", "kind"), [(40_000.0, 20_000.0, "straggler"), (20_000.0, 40_000.0, "imbalance")]
+)
+def test_a_host_with_more_work_is_one_finding_of_the_kind_that_takes_more(slow_ns, more_ns, kind):
+    run = ranks_of(played([[300_000, 100_000], [100_000, 300_000], USUAL]), 600_000)
+    slow = finding("straggler", (0,), run.recovery, less_work(run.recovery, 0, slow_ns))
+    more = finding("imbalance", (0,), run.recovery, less_work(run.recovery, 1, more_ns))
+    findings = [
+        replace(f, evidence=evidence, loss=replace(f.loss, own_ns=round(own)))
+        for f, evidence, own in ((slow, {"slowdown": 1.4}, slow_ns), (more, {"work_ratio": 1.4}, more_ns))
+    ]
+    run.judges_hosts = True
+    (one,) = with_one_of_each_cause(findings, run)
+    assert one.kind == kind
+    assert one.loss.estimate_ns == pytest.approx(60_000, abs=2_000)
+    assert one.advice.endswith("takes time there, which is part of the loss.")
+    run.judges_hosts = False
+    assert with_one_of_each_cause(findings, run) == findings
+
+
 def test_what_a_replay_gives_back_beyond_a_bound_makes_no_pair(run):
     findings = [
         finding("launch-bound", (0,), run.recovery, less_work(run.recovery, 0), classes=("launch",)),

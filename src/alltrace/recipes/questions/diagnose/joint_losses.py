@@ -46,7 +46,10 @@ def with_one_of_each_cause(findings: Sequence[Finding], all_ranks: AllRankFacts)
         for place, other in enumerate(separate):
             if run is None or not _have_one_cause(finding, other, all_ranks):
                 continue
-            smaller, larger = sorted((finding, other), key=lambda f: (_is_slow(f), f.loss.own_ns, f.loss.estimate_ns))
+            pauses = finding.kind in _ALSO or other.kind in _ALSO
+            smaller, larger = sorted(
+                (finding, other), key=lambda f: (pauses and _is_slow(f), f.loss.own_ns, f.loss.estimate_ns)
+            )
             together_ns = _together_ns(larger, smaller, run)
             if together_ns >= max(f.loss.estimate_ns for f in (larger, smaller)):
                 separate[place] = _as_one(larger, smaller, together_ns, run)
@@ -57,11 +60,16 @@ def with_one_of_each_cause(findings: Sequence[Finding], all_ranks: AllRankFacts)
 
 
 def _have_one_cause(first: Finding, second: Finding, all_ranks: AllRankFacts) -> bool:
-    """Whether ranks write in a pause what they have copied, or lack a CPU, so that they work slowly, pause and wait."""
+    """Whether ranks write in a pause what they have copied, or lack a CPU, so that they work slowly, pause and wait.
+
+    Hosts with more work call some operators more often, and others take longer.
+    """
     if first.ranks != second.ranks or 2 * len(first.ranks) > len(all_ranks.ranks):
         return False
     if {first.kind, second.kind} == {"sync-copy", "host-pause"}:
         return _in_the_same_steps(first, second)
+    if {first.kind, second.kind} == {"straggler", "imbalance"}:
+        return all_ranks.judges_hosts
     slow, other = sorted((first, second), key=_is_slow, reverse=True)
     often = other.evidence.get("steps_affected", 0.0) >= _USUAL_SHARE * len(all_ranks.steps)
     lacks_cpu = _is_slow(slow) and slow.evidence["slowdown"] >= _LACKS_CPU and all_ranks.judges_hosts
@@ -89,7 +97,7 @@ def _as_one(larger: Finding, smaller: Finding, together_ns: int, run: RecoveredT
         without=cache(partial(_without_both, larger, smaller, run)),
     )
     also = f"In the same steps {smaller.where} takes time there"
-    if _is_slow(larger):
+    if smaller.kind in _ALSO and _is_slow(larger):
         also = f"In many of the steps its main thread also {_ALSO[smaller.kind]}, as one does that gets no CPU"
     elif smaller.kind == "host-pause":
         also = "In the same steps the launching thread pauses"
