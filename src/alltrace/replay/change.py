@@ -20,22 +20,13 @@ NEVER = -(1 << 60)
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """What is changed.
+    """What is changed."""
 
-    Attributes:
-        ranks: The ranks whose device work and host change; None for none.
-        names: The names of device work that change, on `ranks` or on all ranks; None for all names.
-        kinds: The classes of device work that change (`COMPUTE`, `COPY`, ...), and not the host; None for all of them
-            and the host.
-        instances: The collectives whose transfers change, as a boolean array by instance; None for none.
-        scale: The factor; None for the peers' median.
-    """
-
-    ranks: frozenset[int] | None = None
-    names: frozenset[int] | None = None
-    kinds: frozenset[int] | None = None
-    instances: Flags | None = None
-    scale: float | None = None
+    ranks: frozenset[int] | None = None  # whose device work and host change; None for none
+    names: frozenset[int] | None = None  # of device work that changes, on `ranks` or on all; None for all names
+    kinds: frozenset[int] | None = None  # of device work (`COMPUTE`, ...), and not the host; None for all, and the host
+    instances: Flags | None = None  # by instance: the collectives whose transfers change; None for none
+    scale: float | None = None  # the factor; None for the peers' median
 
 
 def changed_weights(replay: Replay, peers: Peers, change: Change) -> Int64:

@@ -33,38 +33,23 @@ share."""
 
 @dataclass(frozen=True)
 class Replay:
-    """A whole run as a graph; n nodes, m arcs in the graph's order.
+    """A whole run as a graph: arrays by node, and of the weights, as in `RankGraph`, by arc in the graph's order.
 
-    Node 0 is the run's first moment. The parts of weights are as in `RankGraph`.
-
-    Attributes:
-        graph: The graph.
-        when: int64 array of n: when each node was, ns on the aligned clock.
-        rank: int32 array of n: its rank; -1 for node 0, and for the moments at which the last member of a collective
-            arrives.
-        kind: int8 array of n: its class.
-        step: int64 array of n: its training step, -1 if there is none.
-        fixed_ns: int64 array of m.
-        idle_ns: int64 array of m.
-        host_ns: int64 array of m.
-        work_ns: int64 array of m.
-        instance: int32 array of m: for an arc that is a collective's transfer the instance, else -1.
-        parts: The ranks' graphs.
-        base: For each of these the number of its first node.
+    Node 0 is the run's first moment.
     """
 
     graph: Graph
-    when: Int64
-    rank: NDArray[np.int32]
-    kind: NDArray[np.int8]
-    step: Int64
+    when: Int64  # of each node, ns on the aligned clock
+    rank: NDArray[np.int32]  # -1 for node 0, and for the moments at which the last member of a collective arrives
+    kind: NDArray[np.int8]  # class of each node
+    step: Int64  # its training step, -1 if there is none
     fixed_ns: Int64
     idle_ns: Int64
     host_ns: Int64
     work_ns: Int64
-    instance: NDArray[np.int32]
-    parts: tuple[RankGraph, ...]
-    base: Int64
+    instance: NDArray[np.int32]  # of an arc that is a collective's transfer, else -1
+    parts: tuple[RankGraph, ...]  # the ranks' graphs
+    base: Int64  # for each of these the number of its first node
 
     @property
     def weights(self) -> Int64:
@@ -115,12 +100,7 @@ class Replay:
         return int(of_steps.min() - self.when[0]) if len(of_steps) else 0
 
     def nodes(self, rank: Int64, row: Int64) -> tuple[Int64, Int64]:
-        """The nodes of the ends and of the arrivals of matched operations; -1 for those that have none.
-
-        Args:
-            rank: The rank of each.
-            row: Its row of the rank's `collectives`.
-        """
+        """The nodes of the ends and arrivals of matched operations, rows of a rank's `collectives`; -1 for none."""
         ends, arrivals = np.full(len(rank), -1), np.full(len(rank), -1)
         rows = rows_by(rank)
         for part, base in zip(self.parts, self.base.tolist(), strict=True):
@@ -159,14 +139,10 @@ class Replay:
 def join(
     parts: Sequence[RankGraph], members: Any, steps: Any = None, sharing: Sequence[Collection[int]] = ()
 ) -> Replay:
-    """The graph of a run.
+    """The graph of a run from its ranks' graphs, the table of the members of all instances, sorted by these, and steps.
 
-    Args:
-        parts: The ranks' graphs.
-        members: The members of all instances as a `pyarrow.Table`: at least `instance`, `rank`, `row`, `synchronising`,
-            `awaited_rank`, `last_rank` and `error_ns`, sorted by instance.
-        steps: The steps (`STEPS`) on the aligned clock, or None.
-        sharing: Ranks with one host, such as the devices that one thread launches to: where it waits for one, all wait.
+    Of `members` it takes `instance`, `rank`, `row`, `synchronising`, `awaited_rank`, `last_rank` and `error_ns`.
+    `sharing`: ranks with one host, such as the devices that one thread launches to: where it waits for one, all wait.
     """
     sizes = [len(p.when) for p in parts]
     base = np.cumsum([1, *sizes])[:-1]

@@ -24,27 +24,16 @@ _ALIKE = 0.02
 
 @dataclass(frozen=True)
 class Pace:
-    """The device work of ranks, steps and names that there is, by rank and key; arrays of n.
+    """The device work of ranks, steps and names that there is, by rank and key; arrays of n."""
 
-    Attributes:
-        ranks: The ranks, ascending.
-        names: The names of device work, as in `Work.name`, ascending.
-        alike: For each rank the number of its class: ranks with the same kernels.
-        first: For each rank its first row, and n.
-        key: The place of the step among the run's, times the number of names, plus the place of the name.
-        spent_ns: Its summed time, ns.
-        count: How many pieces it is.
-        cells: For each part of the replay the row of each of its cells.
-    """
-
-    ranks: Int64
-    names: Int64
-    alike: Int64
-    first: Int64
-    key: Int64
-    spent_ns: Floats
-    count: Floats
-    cells: tuple[NDArray[np.int32], ...]
+    ranks: Int64  # ascending
+    names: Int64  # of device work, as in `Work.name`, ascending
+    alike: Int64  # for each rank the number of its class: ranks with the same kernels
+    first: Int64  # for each rank its first row, and n
+    key: Int64  # the place of the step among the run's, times the number of names, plus the place of the name
+    spent_ns: Floats  # its summed time
+    count: Floats  # how many pieces it is
+    cells: tuple[NDArray[np.int32], ...]  # for each part of the replay the row of each of its cells
 
     @cached_property
     def _row(self) -> Int64:

@@ -21,28 +21,16 @@ _NEAR = 0.005
 
 @dataclass(frozen=True)
 class Peers:
-    """Factors from what was to what the peers' median is, for a `Replay` of n nodes and m arcs.
+    """What the peers take, for a `Replay`; arrays by arc."""
 
-    Attributes:
-        pace: The device work of each rank in each step, and its peers' time for it.
-        host_ns: For each arc the host time of the peers.
-        transfer_ns: For each arc that is a transfer the median of equal transfers, else 0.
-        needless: For each arc whether it makes a host wait for a device where most of its peers' hosts do not.
-    """
-
-    pace: Pace
-    host_ns: Int64
-    transfer_ns: Int64
-    needless: Flags
+    pace: Pace  # the device work of each rank in each step, and its peers' time for it
+    host_ns: Int64  # the host time of the peers
+    transfer_ns: Int64  # of a transfer the median of equal ones, else 0
+    needless: Flags  # whether it makes a host wait for a device where most of its peers' hosts do not
 
 
 def peers_of(replay: Replay, members: Any) -> Peers:
-    """The peers' durations.
-
-    Args:
-        replay: The run.
-        members: `Aligned.members`: what the instances are.
-    """
+    """The peers' durations; `members` are those of `Aligned`."""
     pace = pace_of(replay)
     host, needless = _host(replay, pace.ranks, pace.alike), _needless(replay, pace.ranks, pace.alike)
     return Peers(pace, host, _transfers(replay, members), needless)

@@ -47,58 +47,31 @@ class RankGraph:
     """Nodes and arcs of one rank; arrays of n nodes, m arcs, c cells and k members.
 
     A weight of an arc is the sum of its four parts.
-
-    Attributes:
-        rank: The rank.
-        when: When each node was, ns on the aligned clock. Node 0 is the rank's first moment.
-        kind: Class of each node: of a segment's end its work's, `TRANSFER` for start and end of a collective, `HOST`.
-        track: Number of the stream of each node, -1 for the host.
-        launched: When the host came to each node's work, ns.
-        source: Where each arc begins.
-        target: Where it ends.
-        fixed_ns: Part of its weight: launch latency, and pauses as devices make them.
-        idle_ns: Pauses that nothing explains.
-        host_ns: Time of the host.
-        work_ns: Time of device work.
-        names: The names of device work, ascending, as in `Work.name`.
-        cell_node: For each cell the segment.
-        cell_name: The name of the kernels in it, its place among `names`.
-        cell_ns: Their summed duration.
-        cell_count: Their number.
-        member_row: For each matched operation the row of `collectives`.
-        member_arrival: Its node of arrival.
-        member_wait: The node from which it waits: that of its arrival, or of the call that completes what it only began
-            then.
-        member_end: Its node of end.
-        tracks: For each track its (device, stream).
-        elsewhere: The nodes at which a wait of the host ends that was for another device of its process.
-        unplaced: The number of matched operations of a device for which there is no work, so that they are not in the
-            graph.
     """
 
     rank: int
-    when: Int64
-    kind: NDArray[np.int8]
-    track: Int32
-    launched: Int64
-    source: Int32
-    target: Int32
-    fixed_ns: Int64
-    idle_ns: Int64
-    host_ns: Int64
-    work_ns: Int64
-    names: Int64
-    cell_node: Int32
-    cell_name: Int32
-    cell_ns: Int64
-    cell_count: Int32
-    member_row: Int64
-    member_arrival: Int64
-    member_wait: Int64
-    member_end: Int64
-    tracks: list[tuple[int, int]]
-    elsewhere: Int64
-    unplaced: int
+    when: Int64  # of each node, ns on the aligned clock; node 0 is the rank's first moment
+    kind: NDArray[np.int8]  # of a segment's end its work's class, `TRANSFER` for both ends of a collective, `HOST`
+    track: Int32  # number of the stream of each node, -1 for the host
+    launched: Int64  # when the host came to each node's work, ns
+    source: Int32  # where each arc begins
+    target: Int32  # where it ends
+    fixed_ns: Int64  # part of its weight: launch latency, and pauses as devices make them
+    idle_ns: Int64  # pauses that nothing explains
+    host_ns: Int64  # time of the host
+    work_ns: Int64  # time of device work
+    names: Int64  # of device work, ascending, as in `Work.name`
+    cell_node: Int32  # for each cell the segment
+    cell_name: Int32  # the name of the kernels in it, its place among `names`
+    cell_ns: Int64  # their summed duration
+    cell_count: Int32  # their number
+    member_row: Int64  # for each matched operation the row of `collectives`
+    member_arrival: Int64  # its node of arrival
+    member_wait: Int64  # from which it waits: its arrival, or the call that completes what it only began then
+    member_end: Int64  # its node of end
+    tracks: list[tuple[int, int]]  # for each track its (device, stream)
+    elsewhere: Int64  # the nodes at which a wait of the host ends that was for another device of its process
+    unplaced: int  # matched operations of a device for which there is no work, so that they are not in the graph
 
     def placed(self, clock: ClockMap) -> RankGraph:
         """The graph of a rank in the time of its files as it is on the run's clock."""
@@ -126,12 +99,7 @@ class _Arcs:
 
 
 def rank_graph(rank: Rank, matched: Int64) -> RankGraph:
-    """The nodes and arcs of one rank.
-
-    Args:
-        rank: The rank's tables, with the alignment's `collectives`.
-        matched: Rows of `collectives` that are members of an instance.
-    """
+    """The nodes and arcs of one rank; `matched` are rows of its `collectives` that are members of an instance."""
     matched = np.unique(matched)
     work, waits = read(rank, matched)
     meetings, unplaced = _host_meetings(rank, matched, {r for rows in work.rows.values() for r in rows})

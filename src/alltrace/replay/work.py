@@ -55,50 +55,29 @@ TABLES: dict[str, tuple[str, ...]] = {
 
 @dataclass
 class Work:
-    """Device work of one rank, sorted by track and start; arrays of n values.
-
-    Attributes:
-        start: Start, ns.
-        end: End, ns.
-        track: Number of its (device, stream).
-        launch: Start of the call that launched it, ns; `UNKNOWN` if there is none.
-        launched: End of that call, ns, likewise.
-        kind: Its class.
-        name: Id of the kernel's name; for a copy a negative number for its kind.
-        tracks: For each track its (device, stream).
-        rows: For a matched collective the rows of `collectives` that it is, by the number of the work.
-    """
+    """Device work of one rank, sorted by track and start; arrays of n values, times in ns."""
 
     start: Int64
     end: Int64
-    track: NDArray[np.int32]
-    launch: Int64
-    launched: Int64
-    kind: NDArray[np.int8]
-    name: Int64
-    tracks: list[tuple[int, int]]
-    rows: dict[int, list[int]]
+    track: NDArray[np.int32]  # number of its (device, stream)
+    launch: Int64  # start of the call that launched it; `UNKNOWN` if there is none
+    launched: Int64  # end of that call, likewise
+    kind: NDArray[np.int8]  # its class
+    name: Int64  # id of the kernel's name; for a copy a negative number for its kind
+    tracks: list[tuple[int, int]]  # for each track its (device, stream)
+    rows: dict[int, list[int]]  # for a matched collective the rows of `collectives` that it is, by the work's number
 
 
 @dataclass
 class Waits:
-    """Host calls that may wait for a device, sorted by end, and the orders for streams to wait; arrays.
-
-    Attributes:
-        start: int64 array of k starts, ns.
-        end: int64 array of k ends.
-        track: int64 array of k: the track waited for, `EVERY`, or `ELSEWHERE` for a device without work here.
-        order_at: int64 array of j: when a stream was told to wait for another.
-        order_track: int64 array of j: that stream's track.
-        first_call: Start of the first call or range of all, or `UNKNOWN`.
-    """
+    """Host calls that may wait for a device, arrays of k by end, and j orders for streams to wait; ns."""
 
     start: Int64
     end: Int64
-    track: Int64
-    order_at: Int64
-    order_track: Int64
-    first_call: int
+    track: Int64  # that is waited for, `EVERY`, or `ELSEWHERE` for a device without work here
+    order_at: Int64  # when a stream was told to wait for another
+    order_track: Int64  # that stream's track
+    first_call: int  # start of the first call or range of all, or `UNKNOWN`
 
 
 def copy_name(word: str | None) -> int:
@@ -107,12 +86,7 @@ def copy_name(word: str | None) -> int:
 
 
 def read(rank: Rank, matched: Int64) -> tuple[Work, Waits]:
-    """The work of a rank and its waits.
-
-    Args:
-        rank: The rank's tables.
-        matched: Rows of its `collectives` that are matched.
-    """
+    """The work of a rank and its waits; `matched` are rows of its `collectives`."""
     several = rank.has("processes") and rank.table("processes", ["process"]).num_rows > 1
     columns, tracks = _device_work(rank, several=several)
     calls = _Calls(rank, columns.pop("correlation"), several=several)
