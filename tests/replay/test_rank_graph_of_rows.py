@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from alltrace.replay import rank_graph
-from alltrace.replay.rank_graph import _Arcs, _begun, _host_meetings, _parts
+from alltrace.replay.rank_graph import _begun, _host_meetings, _parts
 
 
 @pytest.mark.parametrize("size", [8, 4, 3])
@@ -27,14 +27,6 @@ def test_rows_are_taken_some_at_a_time_with_the_parts_of_segments_in_them(monkey
     assert [begin.tolist() for _, begin, _, _ in parts] == {8: [[0, 3, 5]], 4: [[0, 3], [0, 1]], 3: [[0], [0, 2], [0]]}[
         size
     ]
-
-
-def test_arcs_come_with_what_is_alike_once():
-    arcs = _Arcs()
-    assert [c.tolist() for c in arcs.columns()] == [[]] * 6
-    arcs.add(0, [4, 5], fixed=7, host=[1, 2])
-    arcs.add(3, 6, idle=9, work=8)
-    assert [c.tolist() for c in arcs.columns()] == [[0, 0, 3], [4, 5, 6], [7, 7, 0], [0, 0, 9], [1, 2, 0], [0, 0, 8]]
 
 
 def rank_with(**columns):

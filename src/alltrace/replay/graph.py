@@ -13,9 +13,37 @@ import numpy as np
 from numpy.typing import NDArray
 
 from alltrace.core import graphs as core
+from alltrace.run.collecting import Growing
 from alltrace.trace.arrays import Int64
 
 Int32 = NDArray[np.int32]
+
+
+class Arcs:
+    """Arcs as they come, of which `room` are foreseen, with the parts of their weights, ns; nothing is stored twice."""
+
+    def __init__(self, room: int = 0) -> None:
+        self._ends, self._weights = Growing(3, room, np.int32), Growing(4, room)
+
+    def add(
+        self,
+        source: Any,
+        target: Any,
+        *,
+        fixed: Any = 0,
+        idle: Any = 0,
+        host: Any = 0,
+        work: Any = 0,
+        instance: Any = -1,
+    ) -> None:
+        """Add the arcs to each of `target`, an array or the one of a single arc."""
+        target = np.atleast_1d(target)
+        self._ends.add(target, source, instance)
+        self._weights.add(np.broadcast_to(fixed, len(target)), idle, host, work)
+
+    def columns(self) -> list[NDArray[Any]]:
+        """Targets, sources, instances, and the parts of weights: fixed, idle, host and work."""
+        return [*self._ends.columns(), *self._weights.columns()]
 
 
 @dataclass(frozen=True)

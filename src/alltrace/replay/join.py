@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from alltrace.replay.graph import Graph, make_graph, times
+from alltrace.replay.graph import Arcs, Graph, make_graph, times
 from alltrace.replay.rank_graph import HOST, TRANSFER, RankGraph
 from alltrace.trace.arrays import Int64, integers
 from alltrace.trace.distinct import distinct, rows_by
@@ -101,17 +101,7 @@ class Replay:
 
     def nodes(self, rank: Int64, row: Int64) -> tuple[Int64, Int64]:
         """The nodes of the ends and arrivals of matched operations, rows of a rank's `collectives`; -1 for none."""
-        ends, arrivals = np.full(len(rank), -1), np.full(len(rank), -1)
-        rows = rows_by(rank)
-        for part, base in zip(self.parts, self.base.tolist(), strict=True):
-            mine = rows.get(part.rank)
-            if mine is None or not len(part.member_row):
-                continue
-            order = np.argsort(part.member_row, kind="stable")
-            at = order[np.minimum(np.searchsorted(part.member_row[order], row[mine]), len(order) - 1)]
-            known = part.member_row[at] == row[mine]
-            ends[mine[known]] = part.member_end[at[known]] + base
-            arrivals[mine[known]] = part.member_arrival[at[known]] + base
+        arrivals, _, ends = _nodes(self.parts, self.base, rank, row)
         return ends, arrivals
 
     @cached_property
@@ -155,7 +145,13 @@ def join(
     joint = len(when) + np.arange(len(instances))
     when = np.concatenate((when, last))
     of_others = _waits_of_others(parts, base, sharing)
-    arcs = _Arcs(sum(len(p.source) + 1 for p in parts) + 3 * len(arrival) + len(of_others[0]))
+    room = sum(len(p.source) + 1 for p in parts) + 3 * len(arrival) + len(of_others[0])
+    if room > np.iinfo(np.int32).max:
+        raise UsageError(
+            f"replaying this run takes {room} dependencies, more than {np.iinfo(np.int32).max}; choose fewer ranks"
+            " with --ranks"
+        )
+    arcs = Arcs(room)
     arcs.add(of_others[0], of_others[1], fixed=of_others[2])
     for part, low in zip(parts, base.tolist(), strict=True):
         arcs.add(
@@ -168,7 +164,7 @@ def join(
         )
         after = _begins_after(part, parts, base, steps)
         pause = int(part.when[0] - when[after])
-        arcs.add(np.full(1, after, np.int32), low, idle=0 if after else pause, fixed=pause if after else 0)
+        arcs.add(after, low, idle=0 if after else pause, fixed=pause if after else 0)
     arcs.add(arrival, joint[place])
     # one kernel may be several operations: it ends after the last of them
     latest = np.full(len(when), np.iinfo(np.int64).min)
@@ -188,71 +184,14 @@ def join(
     arcs.add(wait[alone], end[alone], work=spent[alone], instance=instance[alone])
     later = waiting[wait[waiting] != arrival[waiting]]
     arcs.add(wait[later], end[later])
-    graph = make_graph(len(when), arcs.source, arcs.target, when)
+    columns = arcs.columns()
+    del arcs  # each column is released as it is sorted
+    graph = make_graph(len(when), columns[1], columns[0], when)
     rank = np.repeat(np.array([-1, *(p.rank for p in parts), -1], np.int32), [1, *sizes, len(instances)])
     kind = np.concatenate(([HOST], *(p.kind for p in parts), np.full(len(instances), TRANSFER))).astype(np.int8)
     step = np.concatenate(([-1], *_steps(parts, steps), np.full(len(instances), -1))).astype(np.int64)
-    fixed, idle, host, work, number = (
-        arcs.sorted(name, graph.arcs) for name in ("fixed", "idle", "host", "work", "instance")
-    )
+    number, fixed, idle, host, work = (columns.pop(2)[graph.arcs] for _ in range(5))
     return Replay(graph, when, rank, kind, step, fixed, idle, host, work, number, tuple(parts), base)
-
-
-class _Arcs:
-    """The arcs of all ranks, in input order; nothing is stored twice.
-
-    Args:
-        room: How many there are.
-    """
-
-    def __init__(self, room: int) -> None:
-        if room > np.iinfo(np.int32).max:
-            raise UsageError(
-                f"replaying this run takes {room} dependencies, more than {np.iinfo(np.int32).max}; choose fewer ranks"
-                " with --ranks"
-            )
-        self._count = 0
-        self._columns: dict[str, NDArray[Any]] = {
-            name: np.zeros(room, np.int64) for name in ("fixed", "idle", "host", "work")
-        }
-        self._columns |= {name: np.zeros(room, np.int32) for name in ("source", "target", "instance")}
-
-    def add(
-        self,
-        source: Any,
-        target: Any,
-        *,
-        fixed: Any = 0,
-        idle: Any = 0,
-        host: Any = 0,
-        work: Any = 0,
-        instance: Any = -1,
-    ) -> None:
-        """Add the arcs from each of `source`."""
-        rows = slice(self._count, self._count + len(source))
-        columns = {
-            "source": source, "target": target, "fixed": fixed, "idle": idle, "host": host, "work": work,
-            "instance": instance,
-        }  # fmt: skip
-        for name, values in columns.items():
-            self._columns[name][rows] = values
-        self._count = rows.stop
-
-    @property
-    def source(self) -> NDArray[np.int32]:
-        """Where each begins."""
-        column: NDArray[np.int32] = self._columns["source"][: self._count]
-        return column
-
-    @property
-    def target(self) -> NDArray[np.int32]:
-        """Where each ends."""
-        column: NDArray[np.int32] = self._columns["target"][: self._count]
-        return column
-
-    def sorted(self, name: str, order: Any) -> Any:
-        """A column in the given order; it is released here."""
-        return self._columns.pop(name)[order]
 
 
 def _members(parts: Sequence[RankGraph], base: Int64, members: Any) -> tuple[Int64, Int64, Int64, Int64, Int64]:
@@ -264,21 +203,25 @@ def _members(parts: Sequence[RankGraph], base: Int64, members: Any) -> tuple[Int
     awaited, last = (members.column(c).to_numpy() for c in ("awaited_rank", "last_rank"))
     waits = members.column("synchronising").to_numpy().astype(bool) | (awaited == last)
     off_ns = np.where(waits, integers(members.column("error_ns"), 0), -1)
-    arrival, wait, end = (np.full(len(columns[0]), -1, np.int64) for _ in range(3))
-    by_rank = rows_by(columns[1])
+    nodes = _nodes(parts, base, *columns[1:])
+    there = nodes[0] >= 0
+    arrival, wait, end = nodes[:, there]
+    return columns[0][there], arrival, wait, end, off_ns[there]
+
+
+def _nodes(parts: Sequence[RankGraph], base: Int64, rank: Int64, row: Int64) -> Int64:
+    """The nodes of arrival, of its wait and of its end of each row of a rank's `collectives`: (3, k), -1 for none."""
+    nodes, of_rank = np.full((3, len(rank)), -1), rows_by(rank)
     for part, low in zip(parts, base.tolist(), strict=True):
-        order = np.argsort(part.member_row, kind="stable")
-        rows = part.member_row[order]
-        own = by_rank.get(part.rank)
-        if not len(rows) or own is None:
+        own = of_rank.get(part.rank)
+        if own is None or not len(part.member_row):
             continue
-        at = np.minimum(np.searchsorted(rows, columns[2][own]), len(rows) - 1)
-        fits = rows[at] == columns[2][own]
-        arrival[own[fits]] = part.member_arrival[order[at[fits]]] + low
-        wait[own[fits]] = part.member_wait[order[at[fits]]] + low
-        end[own[fits]] = part.member_end[order[at[fits]]] + low
-    there = arrival >= 0
-    return columns[0][there], arrival[there], wait[there], end[there], off_ns[there]
+        order = np.argsort(part.member_row, kind="stable")
+        at = order[np.minimum(np.searchsorted(part.member_row[order], row[own]), len(order) - 1)]
+        known = part.member_row[at] == row[own]
+        at = at[known]
+        nodes[:, own[known]] = low + np.stack((part.member_arrival[at], part.member_wait[at], part.member_end[at]))
+    return nodes
 
 
 def _waits_of_others(

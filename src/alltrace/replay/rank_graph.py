@@ -14,18 +14,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from alltrace.replay.graph import Arcs, Int32
 from alltrace.replay.work import COMPUTE, COPY, ELSEWHERE, EVERY, OTHER, TRANSFER, UNKNOWN, Waits, Work, read
 from alltrace.run.clock import ClockMap
 from alltrace.run.rank import Rank
 from alltrace.trace.arrays import Int64, blocks, integers
 from alltrace.trace.distinct import distinct
-
-Int32 = NDArray[np.int32]
 
 __all__ = ["COMPUTE", "COPY", "HOST", "OTHER", "TRANSFER", "RankGraph", "rank_graph"]
 
@@ -80,22 +78,6 @@ class RankGraph:
             for name in ("fixed_ns", "idle_ns", "host_ns", "work_ns", "cell_ns"):
                 setattr(moved, name, clock.lengths(getattr(self, name)))
         return moved
-
-
-class _Arcs:
-    """Arcs as they come."""
-
-    def __init__(self) -> None:
-        self._parts: list[tuple[Int64, ...]] = []
-
-    def add(self, source: Any, target: Any, *, fixed: Any = 0, idle: Any = 0, host: Any = 0, work: Any = 0) -> None:
-        values = np.broadcast_arrays(source, target, fixed, idle, host, work)
-        self._parts.append(tuple(np.atleast_1d(v).astype(np.int64) for v in values))
-
-    def columns(self) -> list[Int64]:
-        if not self._parts:
-            return [np.empty(0, np.int64)] * 6
-        return [np.concatenate(column) for column in zip(*self._parts, strict=True)]
 
 
 def rank_graph(rank: Rank, matched: Int64) -> RankGraph:
@@ -168,7 +150,7 @@ class _Builder:
     ) -> None:
         self._of_host, self._begun = of_host, begun
         self._rank, self._work, self._waits, self._meetings, self._unplaced = rank, work, waits, meetings, unplaced
-        self._arcs = _Arcs()
+        self._arcs = Arcs()
         w = work
         count = len(w.start)
         self._bounds = np.searchsorted(w.track, np.arange(len(w.tracks) + 1))
@@ -218,19 +200,16 @@ class _Builder:
         members = self._members(first[of_member], arrivals, ends[of_member], end_of)
         launched = np.where(w.launch == UNKNOWN, w.start, w.launch)
         cells = self._cells(first, ends)
-        source, target, fixed, idle, host, spent = self._arcs.columns()
+        target, source, _, *weights = (column.copy() for column in self._arcs.columns())
         return RankGraph(
             self._rank,
             np.concatenate((self._moment_ns, self._end[last], w.start[first[of_member]])),
             np.concatenate((np.full(hosts, HOST), w.kind[first], np.full(len(of_member), TRANSFER))).astype(np.int8),
             np.concatenate((np.full(hosts, -1), w.track[first], w.track[first[of_member]])).astype(np.int32),
             np.concatenate((self._moment_ns, launched[first], launched[first[of_member]])),
-            source.astype(np.int32),
-            target.astype(np.int32),
-            fixed,
-            idle,
-            host,
-            spent,
+            source,
+            target,
+            *weights,
             *cells,
             *members,
             w.tracks,
