@@ -43,12 +43,7 @@ class Pace:
     @cached_property
     def of_peers(self) -> Floats:
         """What the peers take over what the rank takes, each against all others: float array of n; 1 without a peer."""
-        size = np.bincount(self.alike)[self.alike] if len(self.alike) else self.alike
-        alone = (size < 2)[self._row]
-        typical = _median_of_others(self.alike[self._row], self.key, self.spent_ns / self.count)
-        if alone.any():
-            typical = np.where(alone, _median_of_others(np.zeros_like(self.key), self.key, self.spent_ns), typical)
-        return _over(typical, np.where(alone, self.spent_ns, self.spent_ns / self.count))
+        return over_peers(self.alike, self._row, self.key, self.spent_ns, self.count)
 
     def of_unchanged(self, ranks: Collection[int]) -> Floats:
         """What the other ranks take over what `ranks` take, as `of_peers`, where several may be slow; 1 for others.
@@ -124,6 +119,19 @@ def work_factors(replay: Replay, pace: Pace, factors: Floats) -> Floats:
         some = np.flatnonzero(old > 0)
         of_nodes[base + some] = new[some] / old[some]
     return of_nodes
+
+
+def over_peers(alike: Int64, row: Int64, key: Int64, spent_ns: Floats, count: Floats | float = 1.0) -> Floats:
+    """What the peers take for the same key over what each row's rank takes; 1 without a peer.
+
+    Ranks that are `alike` are compared by the mean of each of `count` pieces, one alone in its class with all others by
+    all of its time.
+    """
+    alone = (np.bincount(alike) < 2)[alike][row]
+    typical = _median_of_others(alike[row], key, spent_ns / count)
+    if alone.any():
+        typical = np.where(alone, _median_of_others(np.zeros_like(key), key, spent_ns), typical)
+    return _over(typical, np.where(alone, spent_ns, spent_ns / count))
 
 
 def _over(typical: Floats, own: Floats) -> Floats:

@@ -8,12 +8,10 @@ from typing import Any
 import numpy as np
 
 from alltrace.replay.join import Replay
-from alltrace.replay.pace import Pace, pace_of
+from alltrace.replay.pace import Pace, over_peers, pace_of
 from alltrace.replay.rank_graph import HOST
 from alltrace.trace.arrays import Flags, Floats, Int64, coded, integers
 from alltrace.trace.distinct import rows_by
-
-_MANY_RANKS = 64
 
 _NEAR = 0.005
 """Waits at places that differ by this share of a step's launches may be the same: events are dropped."""
@@ -34,42 +32,6 @@ def peers_of(replay: Replay, members: Any) -> Peers:
     pace = pace_of(replay)
     host, needless = _host(replay, pace.ranks, pace.alike), _needless(replay, pace.ranks, pace.alike)
     return Peers(pace, host, _transfers(replay, members), needless)
-
-
-def _factors(values: Floats, alike: Int64) -> Floats:
-    """The peers' median over each value, of shape (ranks, things); peers are others alike, or all others."""
-    factors = np.ones_like(values)
-    classes = rows_by(alike)
-    medians: dict[int, Floats] = {}  # with many ranks the median of all of them, which is the same for the whole class
-    for row, number in enumerate(alike.tolist()):
-        others = classes[number]
-        if len(others) < 2:
-            number, others = -1, np.arange(len(values))
-        if len(others) == 2:  # of two, the faster shows what is possible; the slower is no target
-            typical = np.fmin(values[others[0]], values[others[1]])
-        elif len(others) > _MANY_RANKS:
-            if number not in medians:
-                medians[number] = _median(values[others])
-            typical = medians[number]
-        else:
-            others = others[others != row]
-            if not len(others):
-                continue
-            typical = _median(values[others])
-        good = np.isfinite(typical) & np.isfinite(values[row]) & (values[row] > 0)
-        factors[row, good] = typical[good] / values[row, good]
-    return factors
-
-
-def _median(values: Floats) -> Floats:
-    """The median of each column, of the values that are there."""
-    ordered = np.sort(values, axis=0)  # what is not there sorts last
-    there = np.isfinite(values).sum(axis=0)
-    columns = np.arange(values.shape[1])
-    low = ordered[np.maximum(there - 1, 0) // 2, columns]
-    high = ordered[np.minimum(there // 2, len(ordered) - 1), columns]
-    median: Floats = np.where(there > 0, (low + high) / 2, np.nan)
-    return median
 
 
 def host_time_ns(replay: Replay, ranks: Int64, steps: Int64) -> Floats:
@@ -106,8 +68,8 @@ def _host(replay: Replay, ranks: Int64, alike: Int64) -> Int64:
     of_peers = replay.host_ns.astype(np.float64)
     steps = np.unique(replay.step)
     spent = host_time_ns(replay, ranks, steps)
-    spent[spent == 0] = np.nan
-    factors = _factors(spent, alike)
+    some, factors = np.nonzero(spent), np.ones_like(spent)
+    factors[some] = over_peers(alike, *some, spent[some])
     graph = replay.graph
     own = np.flatnonzero((replay.rank[graph.target] >= 0) & (replay.host_ns > 0))
     row = np.searchsorted(ranks, replay.rank[graph.target[own]])
