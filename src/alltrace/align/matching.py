@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -241,26 +240,16 @@ def _matched(operations: Timelines, clocks: Mapping[int, RankClock], inferred: I
     )
     named = operations.first_inferred
     certainty = np.concatenate((np.ones(named), _INFERRED * np.array(inferred.scores), [1.0]))  # the last: of none
-    return _result(timelines, clocks, _instances(timelines, clocks), certainty, named)
+    return _result(timelines, clocks, *_instances(timelines, clocks), certainty, named)
 
 
-class _Instances(NamedTuple):
-    """The instances as they were found: of each operation of each member, and each instance's communicator."""
+def _instances(
+    timelines: AnyTimelines, clocks: Mapping[int, RankClock]
+) -> tuple[dict[int, Int64], dict[int, Floats], Int64]:
+    """The instances of known communicators, and of messages between known members, by their order.
 
-    number: dict[int, Int64]
-    confidence: dict[int, Floats]
-    communicator: Int64
-
-
-class _Sequence(NamedTuple):
-    """Operations in one order on all members: those of a communicator, or the messages from one to another."""
-
-    communicator: int
-    members: list[int]
-
-
-def _instances(timelines: AnyTimelines, clocks: Mapping[int, RankClock]) -> _Instances:
-    """The instances of known communicators, and of messages between known members, by their order."""
+    Of each operation of each member its instance and how sure that is, and of each instance its communicator.
+    """
     kinds = timelines.kinds
     messages = message_keys(kinds)
     own = kinds.peer == kinds.group_rank
@@ -268,12 +257,11 @@ def _instances(timelines: AnyTimelines, clocks: Mapping[int, RankClock]) -> _Ins
     inferred = kinds.communicator >= timelines.first_inferred  # whose sends and receives are in order too
     key = np.where((kinds.communicator >= 0) & ((kinds.paired == 0) | inferred) & (messages < 0), ordered, -1)
     key = np.where((messages >= 0) & ~own, len(kinds) + messages, key)
-    sequences: dict[int, _Sequence] = {}
-    together = distinct_rows(key, kinds.member)[0]
+    members_of: dict[int, list[int]] = {}  # of operations in one order on all of them
     communicator = dict(zip(key.tolist(), kinds.communicator.tolist(), strict=True))
-    for number, member in together.T.tolist():
-        if number >= 0:
-            sequences.setdefault(number, _Sequence(communicator[number], [])).members.append(member)
+    for sequence, member in distinct_rows(key, kinds.member)[0].T.tolist():
+        if sequence >= 0:
+            members_of.setdefault(sequence, []).append(member)
 
     @lru_cache(_MEMBERS_AT_ONCE)
     def rows_of(member: int) -> dict[int, Int64]:
@@ -285,7 +273,7 @@ def _instances(timelines: AnyTimelines, clocks: Mapping[int, RankClock]) -> _Ins
     confidence = {m: np.zeros(len(n)) for m, n in number.items()}
     of_instances: list[Int64] = []
     following = 0
-    for sequence, (group, members) in sorted(sequences.items(), key=lambda s: (s[1].members, s[0])):
+    for sequence, members in sorted(members_of.items(), key=lambda s: (s[1], s[0])):
         if len(members) < 2:
             continue
         counts = [len(rows_of(m)[sequence]) for m in members]
@@ -303,9 +291,9 @@ def _instances(timelines: AnyTimelines, clocks: Mapping[int, RankClock]) -> _Ins
             number[member][rows] = following + instance[fits]
             confidence[member][rows] = _confidence(timelines, clocks[member], member, rows, _APART if apart else 1.0)
             most = max(most, int(instance.max(initial=-1)) + 1)
-        of_instances.append(np.full(most, group))
+        of_instances.append(np.full(most, communicator[sequence]))
         following += most
-    return _Instances(number, confidence, np.concatenate(of_instances) if of_instances else np.zeros(0, np.int64))
+    return number, confidence, np.concatenate([np.zeros(0, np.int64), *of_instances])
 
 
 def _member(timelines: AnyTimelines, clock: RankClock, member: int, rows: Int64) -> Member:
@@ -332,7 +320,13 @@ def _confidence(timelines: AnyTimelines, clock: RankClock, member: int, rows: In
 
 
 def _result(
-    timelines: AnyTimelines, clocks: Mapping[int, RankClock], instances: _Instances, certainty: Floats, named: int
+    timelines: AnyTimelines,
+    clocks: Mapping[int, RankClock],
+    instance_of: dict[int, Int64],
+    confidence_of: dict[int, Floats],
+    communicator_of: Int64,
+    certainty: Floats,
+    named: int,
 ) -> Matching:
     """The matching, with instances in the order of their first end, and how well it explains the operations.
 
@@ -340,33 +334,31 @@ def _result(
     inferred.
     """
     unmatched = dict.fromkeys(sorted(timelines.rows), 0)
-    count = len(instances.communicator)
+    count = len(communicator_of)
     size, first_end = np.zeros(count, np.int64), np.full(count, np.inf)
     best, second = np.zeros(count), np.zeros(count)
-    for member, before in instances.number.items():
+    for member, before in instance_of.items():
         rows = np.flatnonzero(before >= 0)
         of = before[rows]
         size[of] += 1
         first_end[of] = np.minimum(first_end[of], clocks[member].common_times(timelines.of(member).end[rows]))
-        sure = instances.confidence[member][rows]
+        sure = confidence_of[member][rows]
         second[of] = np.maximum(second[of], np.minimum(best[of], sure))
         best[of] = np.maximum(best[of], sure)
     alive = np.flatnonzero(size >= 2)
     order = alive[np.argsort(first_end[alive], kind="stable")]
     renumbered = np.full(count + 1, -1, np.int64)
     renumbered[order] = np.arange(len(order))
-    communicator = instances.communicator[order]
+    communicator = communicator_of[order]
     used, place = np.unique(communicator, return_inverse=True)
     explained = Explained(timelines, clocks, size[order])
     number: dict[int, Int64] = {}
     confidence: dict[int, Floats] = {}
     alone: dict[int, Flags] = {}
-    for member, before in instances.number.items():
+    for member, before in instance_of.items():
         number[member] = its = renumbered[before]
         # a reference is no surer than its surest partner
-        confidence[member] = np.where(
-            its >= 0, np.minimum(instances.confidence[member], np.append(second, 0.0)[before]), 0.0
-        )
+        confidence[member] = np.where(its >= 0, np.minimum(confidence_of[member], np.append(second, 0.0)[before]), 0.0)
         group = timelines.kinds.communicator[timelines.of(member).kind]
         confidence[member] *= certainty[group]
         alone[member] = its < 0
