@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -68,10 +68,6 @@ together."""
 _NONE = np.iinfo(np.int64).min
 
 
-def _empty() -> Int64:
-    return np.empty(0, np.int64)
-
-
 @dataclass
 class RankSteps:
     """The steps of one rank, in order, ns of the rank's files: int64 arrays of n."""
@@ -81,17 +77,20 @@ class RankSteps:
     starts: Int64  # of the host: of launches if found by kernels, or of kernels of which many launches are not known
     ends: Int64
     numbers: Int64 | None  # the program's own
-    device: Int64 = field(
-        default_factory=lambda: np.empty((0, 2), np.int64)
-    )  # extents; the lowest integer without work
-    took: Int64 = field(default_factory=_empty)  # from the end of the step before, or its own later start, to its end
-    copied: Int64 = field(default_factory=_empty)  # bytes from the device to the host
-    computed: Int64 = field(
-        default_factory=_empty
-    )  # durations of the kernels and graphs it launched, but communication
-    saves: Flags = field(
-        default_factory=lambda: np.empty(0, np.bool_)
-    )  # a range inside says that a checkpoint is written
+    device: Int64  # extents, (n, 2); the lowest integer without work
+    took: Int64  # from the end of the step before, or its own later start, to its end
+    copied: Int64  # bytes from the device to the host
+    computed: Int64  # durations of the kernels and graphs it launched, but communication
+    saves: Flags  # a range inside says that a checkpoint is written
+
+
+class _Spans(NamedTuple):
+    """What `RankSteps` begins with."""
+
+    source: str
+    starts: Int64
+    ends: Int64
+    numbers: Int64 | None = None
 
 
 def find_steps(run: Run, each: Iterable[RankSteps | None]) -> tuple[Any, tuple[str, ...]]:
@@ -115,34 +114,22 @@ def rank_steps(rank: Rank) -> RankSteps | None:
     ranges = rank.file_table("ranges", ("start", "end", "thread", "depth", "name"))
     ids, codes = coded(ranges.column("name"))
     names = rank.texts(ids).to_pylist()
-    found = _by_ranges(rank, work, ranges, names, codes)
+    spans = _by_ranges(rank, work, ranges, names, codes)
     on_host = rank.with_host_work()
     if on_host is not rank:
         work = _DeviceWork(on_host)
-    found = found or _by_kernels(on_host, work)
-    if found is not None:
-        found.device = work.extents(found.starts, found.ends)
-        found.took = _took(found)
-        found.copied = work.copied(found.starts, found.ends)
-        found.computed = work.computed(found.starts, found.ends)
-        found.saves = _saves(ranges, names, codes, found.starts, found.ends)
-    return found
+    spans = spans or _by_kernels(on_host, work)
+    if spans is None:
+        return None
+    device, copied, computed = work.of_intervals(spans.starts, spans.ends)
+    # a step ends with its work on the device, or on the host where that is later; one that runs ahead is not waited for
+    done = np.maximum(spans.ends, device[:, 1])  # the lowest integer if there is no work
+    took = done - np.maximum(spans.starts, np.concatenate(([_NONE], np.maximum.accumulate(done)[:-1])))
+    saves = _saves(ranges, names, codes, spans.starts, spans.ends)
+    return RankSteps(rank.rank, *spans, device, took, copied, computed, saves)
 
 
-def _took(found: RankSteps) -> Int64:
-    """How long each step took: from the end of the step before, or its own start where that is later, to its end.
-
-    A step ends with its work on the device, or on the host where that is later. A host that runs ahead is not waited
-    for.
-    """
-    done = np.maximum(found.ends, found.device[:, 1])  # the lowest integer if there is no work
-    reached = np.concatenate(([_NONE], np.maximum.accumulate(done)[:-1]))
-    return done - np.maximum(found.starts, reached)
-
-
-def _by_ranges(
-    rank: Rank, work: _DeviceWork, ranges: Any, names: Sequence[str | None], codes: Int64
-) -> RankSteps | None:
+def _by_ranges(rank: Rank, work: _DeviceWork, ranges: Any, names: Sequence[str | None], codes: Int64) -> _Spans | None:
     """The steps that `ranges` name; their names are `names` by `codes`."""
     families: dict[str, dict[str, dict[int, int]]] = {}
     alone: set[str] = set()
@@ -172,11 +159,11 @@ def _by_ranges(
     steps = _launching(rank, candidates("step"))
     right = [f for f in steps if optimizer is not None and _ONE_EACH[0] <= f.holding(optimizer) <= _ONE_EACH[1]]
     if right or steps:
-        return max(right or steps, key=_Family.worth).found(rank.rank)
+        return max(right or steps, key=_Family.worth).spans()
     if optimizer is not None and len(optimizer) > _FEWEST:
-        return RankSteps(rank.rank, "range", *_between(optimizer, starts, ends, codes), None)
+        return _Spans("range", *_between(optimizer, starts, ends, codes))
     evaluations = _launching(rank, candidates("evaluation"))
-    return max(evaluations, key=_Family.worth).found(rank.rank) if evaluations else None
+    return max(evaluations, key=_Family.worth).spans() if evaluations else None
 
 
 @dataclass(frozen=True)
@@ -197,10 +184,10 @@ class _Family:
         """How many of the times, which are in order, are in a range on average."""
         return float((np.searchsorted(times, self.ends, "right") - np.searchsorted(times, self.starts, "right")).mean())
 
-    def found(self, rank: int) -> RankSteps:
+    def spans(self) -> _Spans:
         """The steps; missing numbers and numbers out of order do not count."""
         own = None if (self.numbers < 0).any() or (np.diff(self.numbers) <= 0).any() else self.numbers
-        return RankSteps(rank, "range", self.starts, self.ends, own)
+        return _Spans("range", self.starts, self.ends, own)
 
 
 def _outermost(rows: Int64, starts: Int64, ends: Int64, threads: Int64) -> Int64:
@@ -264,7 +251,7 @@ def _launching(rank: Rank, families: list[_Family]) -> list[_Family]:
     return [f for f in families if f.thread in calling] or families
 
 
-def _by_kernels(rank: Rank, work: _DeviceWork) -> RankSteps | None:
+def _by_kernels(rank: Rank, work: _DeviceWork) -> _Spans | None:
     """Steps from the period of the sequence of kernel names on the stream with most kernels."""
     kernels = rank.file_table("kernels", ("start", "end", "stream", "device", "name"))
     if kernels.num_rows < _FEWEST_KERNELS:
@@ -294,7 +281,7 @@ def _by_kernels(rank: Rank, work: _DeviceWork) -> RankSteps | None:
     ends = launches[1:]
     if whole_end:  # nothing is launched after it, so it lasts as long as its work
         ends = np.append(ends, max(last, int(launches[-1]) + 1))
-    return RankSteps(rank.rank, "kernels", launches[: len(ends)], ends, None)
+    return _Spans("kernels", launches[: len(ends)], ends)
 
 
 def _periods(tokens: Int64) -> tuple[Int64, bool] | None:
@@ -406,8 +393,11 @@ class _DeviceWork:
             found = np.where(found >= 0, ((integers(table.column("process"), -1) + 1) << 33) + found, -1)
         return found
 
-    def extents(self, starts: Int64, ends: Int64) -> Int64:
-        """(n, 2): first start and last end of each interval's launches; the lowest integer where nothing was."""
+    def of_intervals(self, starts: Int64, ends: Int64) -> tuple[Int64, Int64, Int64]:
+        """Of what was launched in each interval the extents, the bytes to the host and the ns of what computes.
+
+        The extents are (n, 2): first start and last end; the lowest integer where nothing was.
+        """
         first, last = np.searchsorted(self._launched, starts), np.searchsorted(self._launched, ends)
         result = np.full((len(starts), 2), _NONE)
         some = np.flatnonzero(last > first)
@@ -419,7 +409,7 @@ class _DeviceWork:
                 ((np.minimum, self._start, np.iinfo(np.int64).max), (np.maximum, self._end, _NONE))
             ):
                 result[some, column] = least.reduceat(np.append(values, empty), cuts)[::2]
-        return result
+        return result, self._bytes[last] - self._bytes[first], self._computing[last] - self._computing[first]
 
     def launched_in(self, starts: Int64, ends: Int64) -> Int64:
         """How many pieces of work were launched in each interval."""
@@ -428,17 +418,6 @@ class _DeviceWork:
     def share_launched_in(self, starts: Int64, ends: Int64) -> float:
         """The share of the work that was launched in these intervals, which do not overlap; 1 without work."""
         return float(self.launched_in(starts, ends).sum() / len(self._launched)) if len(self._launched) else 1.0
-
-    def copied(self, starts: Int64, ends: Int64) -> Int64:
-        """Bytes copied to the host by what was launched in each interval."""
-        return self._bytes[np.searchsorted(self._launched, ends)] - self._bytes[np.searchsorted(self._launched, starts)]
-
-    def computed(self, starts: Int64, ends: Int64) -> Int64:
-        """Summed durations of kernels and graphs, without communication, that were launched in each interval, ns."""
-        return (
-            self._computing[np.searchsorted(self._launched, ends)]
-            - self._computing[np.searchsorted(self._launched, starts)]
-        )
 
 
 def _saves(ranges: Any, names: Sequence[str | None], codes: Int64, starts: Int64, ends: Int64) -> Flags:
