@@ -237,9 +237,8 @@ def _fitted(ends: Ends, sharing: Sharing) -> _Fit:
     clocks, cells = _settled(ends, clocks, sharing, wanted)
     clock = sharing.units.clock
     rows = cells.between(clock, sloped=True)
-    free = cells.joined(rows, clock, ranks) != np.arange(
-        ranks
-    )  # the first of each component, others are measured against
+    # the others of each component are measured against its first
+    free = cells.joined(rows, clock, ranks) != np.arange(ranks)
     rate_error = rate_errors(cells, rows, clock, free) if len(rows) else np.zeros(ranks)
     size = np.zeros(ranks)
     size[clock] = np.abs(clocks.rate)
@@ -274,9 +273,8 @@ def _fitted(ends: Ends, sharing: Sharing) -> _Fit:
         bound = _held(*bound, units, clocks.ahead_ns - start, law)
         tried = replace(clocks, ahead_ns=units.offsets(*bound[:2], bound[2].weight, start)[0])
         less = limits(ends, used, tried, units.of_rank)
-        if (
-            less.broken_ns > law.broken_ns - SETTLED_NS
-        ):  # no clocks keep the law of instances that contradict each other
+        # no clocks keep the law of instances that contradict each other
+        if less.broken_ns > law.broken_ns - SETTLED_NS:
             break
         clocks, law = tried, less
     label = distinct(component)[1]

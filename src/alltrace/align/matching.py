@@ -109,9 +109,8 @@ class Matching:
             chosen = (self.ordinal < _ALWAYS) | (self.ordinal % every == 0)
         kinds = self.timelines.kinds
         direction = np.where(kinds.exchanging, 2, kinds.paired).astype(np.int8)
-        sent = (kinds.tag != -1) & (
-            kinds.paired > 0
-        )  # of a message of MPI it is only known that none is received before
+        # of a message of MPI it is only known that none is received before
+        sent = (kinds.tag != -1) & (kinds.paired > 0)
         parts = []
         ranks: set[tuple[int, int]] = set()
         for member, number in self.instance.items():

@@ -71,9 +71,8 @@ def partners(lanes: Sequence[Lane], mates: Iterable[tuple[int, int]]) -> Iterato
     pairs = list(mates)
     numbers = {rank: n for n, rank in enumerate(of_rank)}
     sets = DisjointSets(len(numbers), ((numbers[one], numbers[other]) for one, other in pairs))
-    for part in rows_by(
-        np.array([sets.of(numbers[one]) for one, _ in pairs], np.int64)
-    ).values():  # such as one pipeline
+    # a part is such as one pipeline
+    for part in rows_by(np.array([sets.of(numbers[one]) for one, _ in pairs], np.int64)).values():
         yield from _partners(lanes, of_rank, [pairs[n] for n in part.tolist()])
 
 

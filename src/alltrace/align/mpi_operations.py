@@ -82,9 +82,8 @@ def mpi_operations(rank: Rank) -> dict[str, Any]:
     columns["start"] = at["start"][rows]
     columns["end"] = np.where(ended, at["end"][ends], np.where(op == ops.index(SEND), at["end"][rows], _NONE))
     columns["wait_start"] = np.where(ended & begun, at["start"][ends], _NONE)
-    columns["synchronous"] = np.where(
-        begun & ~ended & (op == ops.index(SEND)), 0, columns["synchronous"]
-    )  # of no known end
+    # of no known end
+    columns["synchronous"] = np.where(begun & ~ended & (op == ops.index(SEND)), 0, columns["synchronous"])
     columns["tested"] = np.where(ended & (role[ends] == _Role.TESTS), 1, _NONE)
     return _as_collectives(columns, op, ops, rank)
 

@@ -152,12 +152,15 @@ def read_calls(ranges: pa.Table, contexts: Contexts) -> Calls:
     ops, codes = numbered([operation_of(t) for t in texts], contexts.op)
     op = codes[text_at]
     is_call = (op >= 0) & ~context
-    parts = []
+    none = np.empty(0, np.int64)
+    parts, units = [(none, none, none, none, none)], 0
     for one in np.unique(thread):
         rows = np.flatnonzero((thread == one) & (is_call | starts_group | ends_group))
         rows = rows[np.argsort(start[rows], kind="stable")]
-        parts.append(_units(rows, start, end, op, starts_group, ends_group))
-    rows, unit, unit_start, unit_end, unit_rows = _joined(parts)
+        mine, unit, *of_units = _units(rows, start, end, op, starts_group, ends_group)
+        parts.append((mine, units + unit, *of_units))
+        units += len(of_units[0])
+    rows, unit, unit_start, unit_end, unit_rows = map(np.concatenate, zip(*parts, strict=True))
     unit_thread = thread[unit_rows]
     unit_context = contexts.named_around(ops, unit_thread, unit_start, unit_end)
     members: dict[str, tuple[int | None, int | None]] = {}
@@ -175,13 +178,10 @@ def _flags(texts: Sequence[str | None], test: Any) -> Flags:
     return np.array([*(t is not None and test(t) for t in texts), False], np.bool_)
 
 
-_Units = tuple[Int64, Int64, Int64, Int64, Int64]
-
-
 def _units(
     rows: Int64, start: Int64, end: Int64, op: Int64,
     starts_group: Flags, ends_group: Flags,
-) -> _Units:  # fmt: skip
+) -> tuple[Int64, Int64, Int64, Int64, Int64]:  # fmt: skip
     """The calls of one thread with their units: rows of calls, unit of each, and of each unit start, end, first row."""
     depth = _nesting(starts_group[rows], ends_group[rows])
     call = op[rows] >= 0
@@ -214,17 +214,6 @@ def _nesting(starts: Flags, ends: Flags) -> Int64:
     change[starts & (later >= depth)] = 0
     result: Int64 = np.cumsum(change)
     return result
-
-
-def _joined(parts: list[_Units]) -> _Units:
-    """The units of all threads, numbered through."""
-    if not parts:
-        nothing = np.zeros(0, np.int64)
-        return nothing, nothing, nothing, nothing, nothing
-    shift = np.cumsum([0, *(len(p[2]) for p in parts[:-1])])
-    rows, unit, unit_start, unit_end, unit_rows = (np.concatenate(c) for c in zip(*parts, strict=True))
-    unit = unit + np.repeat(shift, [len(p[0]) for p in parts])
-    return rows, unit, unit_start, unit_end, unit_rows
 
 
 @dataclass
@@ -300,12 +289,8 @@ def _launches(rank: Rank, process: Int64, correlation: Int64) -> tuple[Int64, In
     count = len(correlation)
     thread, start, end = np.full(count, -1), np.full(count, NOT_KNOWN), np.full(count, NOT_KNOWN)
     calls = file_pieces(rank, "api", CALLS) if rank.has("api") else ()
-    launches = match_launches(
-        calls, np.maximum(process, 0), correlation
-    )  # a call without a process launched work without one
-    call, op = (
-        launches.call_of_pair()[::-1],
-        launches.op[::-1],
-    )  # of several calls the first counts, which is written last
+    # a call without a process launched work without one; of several calls the first counts, which is written last
+    launches = match_launches(calls, np.maximum(process, 0), correlation)
+    call, op = launches.call_of_pair()[::-1], launches.op[::-1]
     thread[op], start[op], end[op] = launches.thread[call], launches.start[call], launches.end[call]
     return thread, start, np.where(end < 0, NOT_KNOWN, end)

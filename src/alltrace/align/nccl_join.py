@@ -33,9 +33,8 @@ def join(calls: Calls, kernels: Kernels, contexts: Contexts, traced: Traced) -> 
         traced.calls.members.update(calls.members)
         parts.append(_of_calls(traced.calls, kernels, traced.unit))
     if calls.count:
-        began = (
-            kernels.api_start
-        )  # a kernel is of the unit in which it was launched; units of a thread are numbered by start
+        # a kernel is of the unit in which it was launched; units of a thread are numbered by start
+        began = kernels.api_start
         unit = spans_around((calls.unit_thread, calls.unit_start, calls.unit_end), (kernels.thread, began, began + 1))
         if traced.calls is not None:
             calls, unit = _untraced(calls, np.where(traced.unit < 0, unit, -1))
@@ -166,9 +165,8 @@ def _fold_exchanges(
     keep = ~mine | firsts
     head = np.flatnonzero(mine & firsts)
     op[head] = context[calls.unit[head]]
-    sent = np.bincount(
-        calls.unit, np.where(calls.op == send, numbers["bytes"], 0), minlength=units
-    )  # 0 where it is not known
+    # 0 where it is not known
+    sent = np.bincount(calls.unit, np.where(calls.op == send, numbers["bytes"], 0), minlength=units)
     fits = sent[calls.unit[head]] < 2.0**63
     numbers["bytes"][head] = np.where(fits, sent[calls.unit[head]], 0).astype(np.int64)
     valid["bytes"][head] &= fits

@@ -370,9 +370,8 @@ def message_keys(kinds: Kinds) -> Int64:
         own, peer = kinds.group_rank[rows], kinds.peer[rows]
         both = kinds.exchanging[rows]
         sends = np.where(both, own < peer, kinds.paired[rows] > 0)
-        size = np.where(
-            both | (kinds.tag[rows] != -1), -1, kinds.size[rows]
-        )  # a receive of MPI takes what is smaller, too
+        # a receive of MPI takes what is smaller, too
+        size = np.where(both | (kinds.tag[rows] != -1), -1, kinds.size[rows])
         ends = np.where(sends, own, peer), np.where(sends, peer, own)
         result[rows] = distinct_rows(kinds.communicator[rows], *ends, size, kinds.tag[rows], both.astype(np.int64))[1]
     return result
