@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -143,52 +143,23 @@ def _typical(solution: Solution, clock: Clock) -> int:
     return offsets[(len(offsets) - 1) // 2]
 
 
-@dataclass(frozen=True)
-class _Rows:
-    """The evidence with places of ranks for their numbers and stamped times for file times."""
-
-    evidence: Evidence
-    at: Int64
-    start: Floats
-    end: Floats
-    synchronising: Int64
-    messages: Int64
-    exchanges: Int64
-
-    def ends(self, used: Int64) -> Ends:
-        evidence = self.evidence
-        return ends_of(
-            evidence.instance[used], evidence.communicator[used], self.at[used], self.start[used], self.end[used]
-        )
-
-
-def _usable(evidence: Evidence, ranks: Sequence[PlacedRank], apart: Collection[str]) -> _Rows:
-    numbers = np.array([p.rank for p in ranks], np.int64)
-    shifts = np.array([p.shift_ns for p in ranks], np.int64)
-    at = np.searchsorted(numbers, evidence.rank)
+def _usable(evidence: Evidence, ranks: Sequence[PlacedRank], apart: Collection[str]) -> Evidence:
+    """The evidence of hosts that are not `apart`, with places of ranks for their numbers, and stamped times."""
+    at = np.searchsorted(np.array([p.rank for p in ranks], np.int64), evidence.rank)
+    shift = np.array([p.shift_ns for p in ranks], np.int64)[at]
     here = np.array([p.host not in apart for p in ranks], np.bool_)[at]
-    lasting = here & (evidence.end - evidence.start >= SHORTEST_NS)
-    # whole ns up to 2^53, which is a hundred days
-    start = (evidence.start + shifts[at]).astype(np.float64)
-    end = (evidence.end + shifts[at]).astype(np.float64)
-    return _Rows(
-        evidence,
-        at,
-        start,
-        end,
-        np.flatnonzero(evidence.synchronising & lasting),
-        np.flatnonzero(here & (np.abs(evidence.direction) == 1)),
-        np.flatnonzero((evidence.direction == EXCHANGE) & lasting),
-    )
+    placed = replace(evidence, rank=at, start=evidence.start + shift, end=evidence.end + shift)
+    return Evidence(*(getattr(placed, f.name)[here] for f in fields(placed)))
 
 
-def _solved(rows: _Rows, ranks: Sequence[PlacedRank]) -> _State:
+def _solved(evidence: Evidence, ranks: Sequence[PlacedRank]) -> _State:
     hosts = list(dict.fromkeys(p.host for p in ranks))
-    used = rows.synchronising
-    fit, sharing = _fit_with_jumps(rows, used, ranks)
-    if len(rows.exchanges) and len(np.unique(fit[0].component)) > 1:
+    lasting = evidence.end - evidence.start >= SHORTEST_NS
+    used, exchanges = evidence.synchronising & lasting, (evidence.direction == EXCHANGE) & lasting
+    fit, sharing = _fit_with_jumps(evidence, used, ranks)
+    if exchanges.any() and len(np.unique(fit[0].component)) > 1:
         # the two ends of a message end together too, if less sharply; which is the sender is not known
-        fit, sharing = _fit_with_jumps(rows, np.union1d(used, rows.exchanges), ranks)
+        fit, sharing = _fit_with_jumps(evidence, used | exchanges, ranks)
     state = _State(ranks, hosts, sharing.host, *fit, np.zeros(len(ranks)), np.zeros(len(ranks), np.int64))
     if sharing.contradicted.any():
         of = number_ranges(
@@ -203,17 +174,18 @@ def _solved(rows: _Rows, ranks: Sequence[PlacedRank]) -> _State:
             f"in {state.fit.limits.broken:,} of {count:,} operations a member ends before another one starts: they "
             "are matched wrongly or their times are wrong, and are not used for the clocks"
         )
-    _join_by_messages(state, rows)
+    _join_by_messages(state, evidence)
     return state
 
 
 def _fit_with_jumps(
-    rows: _Rows, used: Int64, ranks: Sequence[PlacedRank]
+    evidence: Evidence, used: Flags, ranks: Sequence[PlacedRank]
 ) -> tuple[tuple[_Fit, dict[int, Jump]], Sharing]:
     """Fits; where a clock stepped, again without the shorter side, so that it is not smeared over the run."""
-    seen = np.zeros(len(ranks), np.bool_)
-    seen[rows.at[used]] = seen[rows.at[rows.messages]] = True
-    whole = ends = rows.ends(used)
+    seen = np.bincount(evidence.rank[used | (np.abs(evidence.direction) == 1)], minlength=len(ranks)) > 0
+    # whole ns up to 2^53, which is a hundred days
+    start, end = (t[used].astype(np.float64) for t in (evidence.start, evidence.end))
+    whole = ends = ends_of(evidence.instance[used], evidence.communicator[used], evidence.rank[used], start, end)
     jumps: dict[int, Jump] = {}
     while True:
         sharing = Sharing(ranks, seen)
@@ -366,14 +338,14 @@ def _seen(ends: Ends, units: Units) -> Floats:
     return seen
 
 
-def _join_by_messages(state: _State, rows: _Rows) -> None:
+def _join_by_messages(state: _State, evidence: Evidence) -> None:
     """Connects components by sends and receives: no message is received before it was sent."""
-    fit, used = state.fit, rows.messages
-    if not len(used) or len(np.unique(fit.component)) < 2:
+    fit, used = state.fit, np.abs(evidence.direction) == 1
+    if not used.any() or len(np.unique(fit.component)) < 2:
         return
-    at, component = rows.at[used], fit.component.copy()
-    ends = fit.clocks.true(at, rows.end[used])
-    bounds = bounds_between(rows.evidence.instance[used], fit.component[at], rows.evidence.direction[used], ends)
+    at, component = evidence.rank[used], fit.component.copy()
+    ends = fit.clocks.true(at, evidence.end[used].astype(np.float64))
+    bounds = bounds_between(evidence.instance[used], fit.component[at], evidence.direction[used], ends)
     members, moves = rows_by(component), np.zeros(len(component))
     any_of = {number: int(rank[0]) for number, rank in members.items()}
     for bound in bounds:
