@@ -211,19 +211,12 @@ def limits(ends: Ends, used: Flags, clocks: Clocks, clock: Int64) -> Limits:
     return Limits(one[pairs], other[pairs], most[pairs], int((first < last).sum()))
 
 
-@dataclass(frozen=True)
-class Bound:
-    """How far `other` is ahead of `one`: the middle of the bounds, half their distance, the deciding messages."""
-
-    one: int
-    other: int
-    ahead_ns: float
-    half_width_ns: float
-    messages: int
-
-
-def bounds_between(instance: Int64, node: Int64, direction: NDArray[np.int8], end: Floats) -> list[Bound]:
+def bounds_between(
+    instance: Int64, node: Int64, direction: NDArray[np.int8], end: Floats
+) -> list[tuple[float, int, int, float, int]]:
     """The bounds between all pairs of nodes with messages both ways, the tightest first (Hu et al., dPRO, 2022).
+
+    Half their distance, two nodes, how far the second is ahead of the first in their middle, the deciding messages.
 
     For a message from A to B, by true time, the send ends no later than the receive, so with clocks ahead by a and b
     the difference ``b - a`` is at most (receive's end by B) - (send's end by A). The middle of both bounds is taken.
@@ -242,9 +235,9 @@ def bounds_between(instance: Int64, node: Int64, direction: NDArray[np.int8], en
         (one, other): (float(np.quantile(slack[rows], WRONG_SHARE, method="lower")), len(rows))
         for (one, other), rows in zip(keys.T.tolist(), rows_by(at).values(), strict=True)
     }
-    found = []
+    bounds = []
     for (a, b), (upper, there) in most.items():
         if a < b and (b, a) in most:
             lower, back = -most[b, a][0], most[b, a][1]
-            found.append(Bound(a, b, (upper + lower) / 2, abs(upper - lower) / 2, there + back))
-    return sorted(found, key=lambda f: (f.half_width_ns, f.one, f.other))
+            bounds.append((abs(upper - lower) / 2, a, b, (upper + lower) / 2, there + back))
+    return sorted(bounds)

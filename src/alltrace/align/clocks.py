@@ -348,16 +348,16 @@ def _join_by_messages(state: _State, evidence: Evidence) -> None:
     bounds = bounds_between(evidence.instance[used], fit.component[at], evidence.direction[used], ends)
     members, moves = rows_by(component), np.zeros(len(component))
     any_of = {number: int(rank[0]) for number, rank in members.items()}
-    for bound in bounds:
-        a, b = any_of[bound.one], any_of[bound.other]
+    for half_width_ns, first, second, middle_ns, messages in bounds:
+        a, b = any_of[first], any_of[second]
         one, other = int(component[a]), int(component[b])
         if one == other:
             continue
-        # bound.ahead_ns is what the second is ahead of the first before either was moved
+        # the bounds are of what the second was ahead of the first before either was moved
         lower, moved = min(one, other), max(one, other)
-        ahead = bound.ahead_ns - (moves[b] - moves[a])
-        state.widths[members[moved]] += bound.half_width_ns
-        state.messages[np.concatenate((members[lower], members[moved]))] += bound.messages
+        ahead = middle_ns - (moves[b] - moves[a])
+        state.widths[members[moved]] += half_width_ns
+        state.messages[np.concatenate((members[lower], members[moved]))] += messages
         moves[members[moved]] += ahead if moved == other else -ahead
         component[members[moved]] = lower
         members[lower] = np.concatenate((members[lower], members.pop(moved)))

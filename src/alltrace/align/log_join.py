@@ -55,11 +55,11 @@ def join_ranks(run: Run, parts: Path, draft: Path, texts: Callable[[Any], Any]) 
     joined = Joined()
     for record in run.ranks:
         before = _whole(part_file(parts, record.rank))
-        found = _join_rank(run, record, before, texts, how.get(record.rank, "none"), joined.texts)
-        joined.matches.append(found.match)
-        joined.named += found.named
-        if found.table is not before:
-            write_quickly(found.table, draft / collectives_file(record.rank))
+        match, table, named = _join_rank(run, record, before, texts, how.get(record.rank, "none"), joined.texts)
+        joined.matches.append(match)
+        joined.named += named
+        if table is not before:
+            write_quickly(table, draft / collectives_file(record.rank))
     return joined
 
 
@@ -87,26 +87,21 @@ def finish(joined: Joined, draft: Path, matching: Matching) -> tuple[tuple[Group
     return named, _notes(joined.matches)
 
 
-class _RankJoined(NamedTuple):
-    """How the log of one rank fits, its table filled, and of how many operations the log names the communicator."""
-
-    match: LogMatch
-    table: Any
-    named: int = 0
-
-
 def _whole(file: Path) -> Any:
     return read_parquet(file, TABLES["collectives"].column_names, ["evidence"])
 
 
-def _join_rank(run: Run, record: Rank, table: Any, texts: Callable[[Any], Any], how: str, new: set[str]) -> _RankJoined:
+def _join_rank(
+    run: Run, record: Rank, table: Any, texts: Callable[[Any], Any], how: str, new: set[str]
+) -> tuple[LogMatch, Any, int]:
+    """How the log of one rank fits, its table filled, and of how many operations the log names the communicator."""
     rows, issued = _in_order(table)
     calls = logged_calls(run.path, record.rank)
     if calls is None or not calls.num_rows:
-        return _RankJoined(LogMatch(record.rank, "none", 0, len(rows), reason="it has no log"), table)
+        return LogMatch(record.rank, "none", 0, len(rows), reason="it has no log"), table, 0
     match = LogMatch(record.rank, how, calls.num_rows, len(rows))
     if not len(rows):
-        return _RankJoined(match._replace(reason="its trace has no NCCL operation"), table)
+        return match._replace(reason="its trace has no NCCL operation"), table, 0
     ops = _decoded(table.column("op"), texts)
     # calls, of which several may have one kernel, or kernels
     by_call = bool(2 * (~is_one_of(table.column("evidence"), ("kernel",)))[rows].sum() > len(rows))
@@ -120,17 +115,17 @@ def _join_rank(run: Run, record: Rank, table: Any, texts: Callable[[Any], Any], 
     matched = int((found.call >= 0).sum())
     match = match._replace(covered=found.covered, matched=matched, reason=_doubt(found, how))
     if match.reason is not None:
-        return _RankJoined(match, table)
+        return match, table, 0
     at = np.where(found.sure, found.call, -1)
     mine, size = integers(table.column("bytes"), -1)[rows], units.numbers["bytes"][np.maximum(found.call, 0)]
     both = (found.call >= 0) & (mine >= 0) & (size >= 0)
     disagreeing = int((both & (mine != size)).sum())
     if both.sum() and disagreeing > (1 - LEAST_SHARE) * both.sum():
         reason = f"{disagreeing} of {int(both.sum())} sizes in it differ from those in the trace"
-        return _RankJoined(match._replace(disagreeing=disagreeing, reason=reason), table)
+        return match._replace(disagreeing=disagreeing, reason=reason), table, 0
     filled, changed = _filled(table, rows, at, units, new)
     named = int(np.count_nonzero(units.communicator_id[at[at >= 0]]))
-    return _RankJoined(match._replace(filled=changed, disagreeing=disagreeing), filled, named)
+    return match._replace(filled=changed, disagreeing=disagreeing), filled, named
 
 
 def _in_order(table: Any) -> tuple[Int64, Int64]:
