@@ -19,7 +19,7 @@ from alltrace.align.clock_sharing import Units
 from alltrace.align.constants import COVERAGE, OUTLIER_SIGMAS, WRONG_SHARE
 from alltrace.align.disjoint_sets import DisjointSets
 from alltrace.trace.arrays import Flags, Floats, Int64
-from alltrace.trace.distinct import distinct, distinct_rows, rows_by
+from alltrace.trace.distinct import distinct, distinct_rows, rows_by, run_starts
 
 _DRAWS, _DRAWS_AT_ONCE, _DRAWS_OF_STUDENT = 128, 16, 1 << 16
 _ROUNDS = 8
@@ -207,7 +207,7 @@ def limits(ends: Ends, used: Flags, clocks: Clocks, clock: Int64) -> Limits:
     chosen = np.flatnonzero(np.tile(sound[which], 2) & (one != other))
     code = one[chosen] * (int(clock.max(initial=0)) + 1) + other[chosen]
     order = np.lexsort((most[chosen], code))
-    pairs = chosen[order[np.flatnonzero(np.concatenate(([True], np.diff(code[order]) != 0)))]] if len(order) else chosen
+    pairs = chosen[order[run_starts(code[order])]]
     return Limits(one[pairs], other[pairs], most[pairs], int((first < last).sum()))
 
 

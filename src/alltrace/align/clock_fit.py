@@ -23,7 +23,7 @@ from alltrace.align.constants import OUTLIER_SIGMAS
 from alltrace.align.disjoint_sets import DisjointSets
 from alltrace.core import fits as core
 from alltrace.trace.arrays import Flags, Floats, Int64
-from alltrace.trace.distinct import distinct_rows
+from alltrace.trace.distinct import distinct_rows, run_starts
 
 _BATCHES = 16
 """Parts of a run, by time, whose means tell noise that changes slowly from a cell's own lateness."""
@@ -82,7 +82,7 @@ def ends_of(instance: Int64, communicator: Int64, rank: Int64, start: Floats, en
     enough = np.repeat(several, several) > 1
     instance, communicator, rank = instance[enough], communicator[enough], rank[enough]
     start, end = start[enough], end[enough]
-    heads = _heads(instance)
+    heads = run_starts(instance)
     which = np.repeat(np.arange(len(heads)), np.diff(np.append(heads, len(instance))))
     if not len(heads):
         none = np.empty(0, np.int64)
@@ -111,7 +111,7 @@ def ends_of(instance: Int64, communicator: Int64, rank: Int64, start: Floats, en
     order = np.lexsort((which, block[which]))
     rank, start, end, member, block = rank[order], start[order], end[order], member[order], block[which][order]
     which = which[order]
-    heads = _heads(which)
+    heads = run_starts(which)
     cells, cell = distinct_rows(block, member)
     rank_of = np.empty(cells.shape[1], np.int64)
     rank_of[cell] = rank
@@ -252,7 +252,7 @@ class Sums:
         self._count = int(keys.max(initial=-1)) + 1 if count is None else count
         self._order = None if (np.diff(keys) >= 0).all() else np.argsort(keys, kind="stable")
         self._sorted = keys if self._order is None else keys[self._order]
-        self._heads = _heads(self._sorted)
+        self._heads = run_starts(self._sorted)
 
     def __call__(self, rows: NDArray[np.generic]) -> Floats:
         """The sums: of n rows, or of n rows of k columns."""
@@ -316,7 +316,3 @@ def over(values: NDArray[np.generic], weights: NDArray[np.generic], otherwise: f
     result: Floats = np.full(shape, otherwise)
     np.divide(values, weights, out=result, where=np.broadcast_to(np.asarray(weights) > 0, shape))
     return result
-
-
-def _heads(keys: Int64) -> Int64:
-    return np.flatnonzero(np.concatenate(([True], keys[1:] != keys[:-1]))) if len(keys) else np.empty(0, np.int64)

@@ -31,7 +31,7 @@ from alltrace.align.related_clocks import RankClock
 from alltrace.align.schema import LEAST_MATCHING_SCORE, NEARLY_ALL
 from alltrace.align.timelines import PART, AnyTimelines
 from alltrace.trace.arrays import Floats, Int64
-from alltrace.trace.distinct import distinct, rows_by
+from alltrace.trace.distinct import distinct, rows_by, run_starts
 
 Members = tuple[int, ...]
 _Partition = frozenset[Members]
@@ -371,7 +371,7 @@ def _evaluated(start: Floats, end: Floats, slack: Floats, label: Int64) -> _Judg
 def _by_group(label: Int64) -> tuple[Int64, Int64, Int64]:
     """The streams by their group, where each group begins, and how many it has."""
     order = np.argsort(label, kind="stable")
-    heads = np.flatnonzero(np.concatenate(([True], np.diff(label[order]) > 0)))
+    heads = run_starts(label[order])
     return order, heads, np.diff(np.append(heads, len(order)))
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from alltrace.align.nccl_names import BROADCAST, GATHER, RECV, REDUCE, SCATTER, SEND, SEND_RECV, SYNCHRONISING
 from alltrace.trace.arrays import Flags, Int64, coded, integers, is_one_of
-from alltrace.trace.distinct import distinct_rows, rows_by
+from alltrace.trace.distinct import distinct_rows, rows_by, run_starts
 
 EXCHANGE = 2
 _NEVER = np.iinfo(np.int64).min
@@ -77,11 +77,7 @@ def described(
     instance = members.column("instance").to_numpy()
     start, end = members.column("start").to_numpy(), members.column("end").to_numpy()
     rank = members.column("rank").to_numpy()
-    first = (
-        np.flatnonzero(np.concatenate(([True], instance[1:] != instance[:-1])))
-        if len(instance)
-        else np.empty(0, np.int64)
-    )
+    first = run_starts(instance)
     counts = np.diff(np.concatenate((first, [len(instance)])))
     place = np.repeat(np.arange(len(first)), counts)
     last_arrival, last_end, first_arrival = (

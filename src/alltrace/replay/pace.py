@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from alltrace.replay.join import Replay
 from alltrace.trace.arrays import Flags, Floats, Int64
+from alltrace.trace.distinct import run_starts
 
 _ALIKE = 0.02
 """Ranks are alike if their numbers of kernels of each name differ by at most this share of all."""
@@ -142,11 +143,9 @@ def _over(typical: Floats, own: Floats) -> Floats:
 def _groups(group: Int64, key: Int64, values: Floats) -> tuple[Int64, Int64, Int64, Int64]:
     """The order by group, key and value; and in it of each its place in its group, and the group's begin and size."""
     order = np.lexsort((values, key, group))
-    new = np.ones(len(order), np.bool_)
-    new[1:] = (group[order][1:] != group[order][:-1]) | (key[order][1:] != key[order][:-1])
-    at = np.flatnonzero(new)
-    number = np.cumsum(new) - 1
-    begin, size = at[number], np.diff(np.append(at, len(order)))[number]
+    at = run_starts(group[order], key[order])
+    size = np.diff(np.append(at, len(order)))
+    begin, size = np.repeat(at, size), np.repeat(size, size)
     return order, np.arange(len(order)) - begin, begin, size
 
 

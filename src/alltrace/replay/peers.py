@@ -11,7 +11,7 @@ from alltrace.replay.join import Replay
 from alltrace.replay.pace import Pace, over_peers, pace_of
 from alltrace.replay.rank_graph import HOST
 from alltrace.trace.arrays import Flags, Floats, Int64, coded, integers
-from alltrace.trace.distinct import rows_by
+from alltrace.trace.distinct import rows_by, run_starts
 
 _NEAR = 0.005
 """Waits at places that differ by this share of a step's launches may be the same: events are dropped."""
@@ -132,14 +132,12 @@ def _by_place(replay: Replay, own: Int64, row: Int64, step: Int64, alike: Int64,
 def _typical(like: Int64, values: Floats) -> Floats:
     """For each value the median of the values with the same column of `like`, the lower of two; NaN for one alone."""
     order = np.lexsort((values, *like))
-    columns, ordered = like[:, order], values[order]
-    new = np.concatenate(([True], (columns[:, 1:] != columns[:, :-1]).any(axis=0)))
-    begin = np.flatnonzero(new)
+    begin, ordered = run_starts(*like[:, order]), values[order]
     size = np.diff(np.append(begin, len(order)))
     low, high = ordered[begin + (size - 1) // 2], ordered[begin + size // 2]
     middle = np.where(size < 2, np.nan, np.where(size == 2, low, (low + high) / 2))
     medians = np.empty(len(values))
-    medians[order] = middle[np.cumsum(new) - 1]
+    medians[order] = np.repeat(middle, size)
     return medians
 
 

@@ -23,7 +23,7 @@ from alltrace.replay.work import COMPUTE, COPY, ELSEWHERE, EVERY, OTHER, TRANSFE
 from alltrace.run.clock import ClockMap
 from alltrace.run.rank import Rank
 from alltrace.trace.arrays import Int64, blocks, integers
-from alltrace.trace.distinct import distinct
+from alltrace.trace.distinct import distinct, run_starts
 
 __all__ = ["COMPUTE", "COPY", "HOST", "OTHER", "TRANSFER", "RankGraph", "rank_graph"]
 
@@ -393,7 +393,7 @@ class _Builder:
         by_launch = by_launch[np.argsort(w.launch[by_launch], kind="stable")].astype(np.int32)
         # from each launch back to the last one of another track
         track_of = w.track[by_launch]
-        begins = np.flatnonzero(np.append(True, track_of[1:] != track_of[:-1]))
+        begins = run_starts(track_of)
         place = np.searchsorted(w.launch[by_launch], at) - 1
         own = (place >= 0) & (track_of[place] == w.track[n])
         place = np.where(own, begins[np.searchsorted(begins, place, "right") - 1] - 1, place)
@@ -503,7 +503,7 @@ class _Builder:
             for chosen in (
                 begin[begins],
                 ends[ends < len(part)],
-                most[np.append(True, part[most][1:] != part[most][:-1])],
+                most[run_starts(part[most])],
             ):
                 wanted[chosen] = True
             at = np.flatnonzero(wanted)
@@ -513,7 +513,7 @@ class _Builder:
         row, segment, reach = whole[0], whole[1], whole[-1]
         order = np.lexsort((row, ~reach, segment))  # of equal ones the first
         decides = np.zeros(len(row), np.bool_)
-        decides[order[np.append(True, segment[order][1:] != segment[order][:-1])]] = True
+        decides[order[run_starts(segment[order])]] = True
         chosen_rows: Int64 = whole[:-1, decides | (row == first[segment]) | (row == last[segment])]
         return chosen_rows
 
