@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -237,10 +238,10 @@ class _Builder:
         going = np.array([e[1] not in (2, 4) for e in events])
         self._going = np.flatnonzero(going)
 
-    def _anchor(self, at: Int64) -> Int64:
-        """The last moment of the host at or before each time; the first of all if there is none."""
-        place = np.searchsorted(self._moment_ns[self._going], at, "right") - 1
-        return self._going[np.maximum(place, 0)]
+    def _anchor(self, at: Any, node: Any = 1 << 32) -> Any:
+        """The last moment of the host at or before each time, and before a node if told; the first of all without."""
+        place = np.searchsorted(self._moment_ns[self._going], at, "right")
+        return self._going[np.maximum(np.minimum(place, np.searchsorted(self._going, node)) - 1, 0)]
 
     def _host_arcs(self, end_of: Int32) -> None:
         """What the host's moments wait for: the moment before, and device work."""
@@ -250,7 +251,7 @@ class _Builder:
         for node, (_, kind, n) in enumerate(self._events):
             if kind in (2, 4):
                 start = self._meetings[n][0 if kind == 2 else 1]
-                last = self._anchor_before(start, node)
+                last = self._anchor(start, node)
                 self._arcs.add(last, node, host=start - when[last])
             elif kind == 5 and self._events[node - 1][:2] == self._events[node][:2]:
                 self._arcs.add(node - 1, node)  # one call completes several
@@ -266,21 +267,13 @@ class _Builder:
         for track in range(len(w.tracks)):
             own = awaited[track] >= 0
             self._arcs.add(end_of[awaited[track][own]], number[own], fixed=after[own])
-        anchors = [self._anchor_before(s, n) for s, n in zip(begun.tolist(), number.tolist(), strict=True)]
-        anchor = np.array(anchors, np.int64)
+        anchor = self._anchor(begun, number)
         # of a call that waited only its way in and out is the host's own
         took = np.where(waiting, np.minimum(end - latest, _DEVICE_GAP_NS), end - begun)
         other = waits.track[call] == ELSEWHERE
         took = np.where(other, np.minimum(took, _DEVICE_GAP_NS), took)
         self._elsewhere = number[other]
         self._arcs.add(anchor, number, host=begun - when[anchor] + took)
-
-    def _anchor_before(self, at: int, node: int) -> int:
-        """The last moment at or before `at` that comes before `node`."""
-        place = int(np.searchsorted(self._moment_ns[self._going], at, "right")) - 1
-        while place > 0 and self._going[place] >= node:
-            place -= 1
-        return int(self._going[max(place, 0)])
 
     # what work waited for
 
