@@ -20,7 +20,7 @@ import pyarrow as pa
 from alltrace.align.schema import NEARLY_ALL
 from alltrace.align.step_names import CHECKPOINT, LONGEST_NAME, step_name
 from alltrace.run.collecting import Growing, file_pieces
-from alltrace.run.launch_matching import Operations
+from alltrace.run.launch_matching import Operations, correlations
 from alltrace.run.overlay import STEPS
 from alltrace.run.rank import Rank
 from alltrace.run.store import Run
@@ -332,13 +332,12 @@ class _DeviceWork:
     """The device work of a rank by when it was launched."""
 
     def __init__(self, rank: Rank) -> None:
-        self._rank = rank
-        self._several = rank.has("processes") and rank.file_table("processes", ("process",)).num_rows > 1
+        several = rank.has("processes") and rank.file_table("processes", ("process",)).num_rows > 1
         count = sum(rank.record.rows.get(name, 0) for name in ("kernels", "copies", "graphs"))
         work = Growing(5, count)
         for name, more in (("kernels", ("kind",)), ("copies", ("bytes", "kind")), ("graphs", ())):
             for table in file_pieces(
-                rank, name, ("start", "end", "correlation", *(("process",) if self._several else ()), *more)
+                rank, name, ("start", "end", "correlation", *(("process",) if several else ()), *more)
             ):
                 start, end = (integers(table.column(c), _NONE) for c in ("start", "end"))
                 to_host, computing = np.zeros_like(start), end - start
@@ -349,13 +348,13 @@ class _DeviceWork:
                     computing = np.zeros_like(start)
                 elif name == "kernels":
                     computing = np.where(is_one_of(table.column("kind"), NOT_COMPUTE), 0, computing)
-                work.add(start, end, self._keys(table), to_host, computing)
+                work.add(start, end, correlations(table, several=several), to_host, computing)
         start, end, keys, to_host, computing = work.columns()
         operations = Operations(np.zeros(len(keys), np.int8), keys)
         del work, keys
         self._known, launch = np.zeros(len(start), np.bool_), start.copy()
-        for calls in file_pieces(rank, "api", ("start", "correlation", *(("process",) if self._several else ()))):
-            ids = self._keys(calls)
+        for calls in file_pieces(rank, "api", ("start", "correlation", *(("process",) if several else ()))):
+            ids = correlations(calls, several=several)
             rows, many, own = operations.of(np.zeros(len(ids), np.int8), ids)
             at = rows if many is None else np.repeat(rows, many)
             fresh = ~self._known[own][::-1]  # of several calls the first counts, which is written last
@@ -385,13 +384,6 @@ class _DeviceWork:
     def launch_of_kernels(self, rows: Int64, begun: Int64) -> Int64:
         """When rows of `kernels` were launched, or, where that is not known, had `begun`."""
         return self._launch[rows] if self._launch is not None else begun
-
-    def _keys(self, table: Any) -> Int64:
-        """Correlations of a table; distinct by process if several have their own counters."""
-        found = integers(table.column("correlation"), -1)
-        if self._several:
-            found = np.where(found >= 0, ((integers(table.column("process"), -1) + 1) << 33) + found, -1)
-        return found
 
     def of_intervals(self, starts: Int64, ends: Int64) -> tuple[Int64, Int64, Int64]:
         """Of what was launched in each interval the extents, the bytes to the host and the ns of what computes.

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from alltrace.run.collecting import Growing, in_pieces
-from alltrace.run.launch_matching import Operations
+from alltrace.run.launch_matching import Operations, correlations
 from alltrace.run.rank import Rank
 from alltrace.trace.arrays import Int64, blocks, coded, integers, is_true
 from alltrace.trace.distinct import distinct_rows
@@ -156,7 +156,7 @@ def _device_work(rank: Rank, *, several: bool) -> tuple[dict[str, Any], list[tup
             codes.add((before + code).astype(np.int32))
             before += own.shape[1]
             start = integers(piece.column("start"))
-            numbers.add(start, np.maximum(start, integers(piece.column("end"))), _correlation(piece, several=several))
+            numbers.add(start, np.maximum(start, integers(piece.column("end"))), correlations(piece, several=several))
     values = np.concatenate(kinds, axis=1)
     pairs, track = distinct_rows(*values[:2])
     (code,) = codes.columns()
@@ -164,16 +164,6 @@ def _device_work(rank: Rank, *, several: bool) -> tuple[dict[str, Any], list[tup
     columns = {"start": start, "end": end, "correlation": correlation}
     columns |= {"track": track.astype(np.int32)[code], "kind": values[2].astype(np.int8)[code], "name": values[3][code]}
     return columns, list(zip(*pairs.tolist(), strict=True))
-
-
-def _correlation(table: Any, *, several: bool) -> Int64:
-    """The correlation of each row, -1 if there is none; with the process if there are several."""
-    correlation = integers(table.column("correlation"), -1)
-    if not several:
-        return correlation
-    process = integers(table.column("process"), -1)
-    keys: Int64 = np.where(correlation >= 0, ((process + 1) << 33) + correlation, -1)
-    return keys
 
 
 def _order(track: NDArray[np.int32], start: Int64, end: Int64) -> Int64 | None:
@@ -220,7 +210,7 @@ class _Calls:
         waiting = Growing(3, 0)
         for piece in in_pieces(rank, "api", TABLES["api"] + (("process",) if several else ())):
             start, end = (integers(piece.column(c), UNKNOWN) for c in ("start", "end"))
-            ids = _correlation(piece, several=several)
+            ids = correlations(piece, several=several)
             self.first = min(self.first, int(start.min(initial=_LATEST)))
             rows, many, op = operations.of(np.zeros(len(ids), np.int8), ids)
             at = rows if many is None else np.repeat(rows, many)
@@ -294,7 +284,7 @@ def _waits(rank: Rank, calls: _Calls, tracks: list[tuple[int, int]], *, several:
     number = {pair: n for n, pair in enumerate(tracks)}
     syncs = rank.table("syncs", TABLES["syncs"] + (("process",) if several else ()))
     columns = {c: integers(syncs.column(c), -1) for c in ("device", "stream")}
-    correlation = _correlation(syncs, several=several)
+    correlation = correlations(syncs, several=several)
     words, codes = coded(syncs.column("kind"))
     kinds = np.array([*words.to_pylist(), None], object)[codes]
     pairs = zip(columns["device"].tolist(), columns["stream"].tolist(), strict=True)
