@@ -23,7 +23,7 @@ from alltrace.align.constants import OUTLIER_SIGMAS
 from alltrace.align.disjoint_sets import DisjointSets
 from alltrace.core import fits as core
 from alltrace.trace.arrays import Flags, Floats, Int64
-from alltrace.trace.distinct import distinct_rows, run_starts
+from alltrace.trace.distinct import distinct_rows, folded, run_starts
 
 _BATCHES = 16
 """Parts of a run, by time, whose means tell noise that changes slowly from a cell's own lateness."""
@@ -140,18 +140,15 @@ class Cells:
     def between(self, part: Int64, *, sloped: bool = False) -> NDArray[np.intp]:
         """The cells of blocks with ranks of several parts; if `sloped`, those with a slope."""
         usable = np.isfinite(self.slope_noise if sloped else self.late_ns)
-        of, blocks = part[self.rank], int(self.block.max(initial=-1)) + 1
-        low, high = np.full(blocks, len(part)), np.full(blocks, -1)
-        np.minimum.at(low, self.block[usable], of[usable])
-        np.maximum.at(high, self.block[usable], of[usable])
+        block, of, blocks = self.block[usable], part[self.rank[usable]], int(self.block.max(initial=-1)) + 1
+        low, high = folded(np.minimum, block, of, blocks, len(part)), folded(np.maximum, block, of, blocks, -1)
         return np.flatnonzero(usable & (low < high)[self.block])
 
     def joined(self, rows: NDArray[np.intp], part: Int64, count: int | None = None) -> Int64:
         """For each part, of which each rank has one, the lowest of those that blocks of some cells connect it with."""
         count = int(part.max(initial=-1)) + 1 if count is None else count
         block, of = self.block[rows], part[self.rank[rows]]
-        first = np.full(int(self.block.max(initial=-1)) + 1, count)
-        np.minimum.at(first, block, of)
+        first = folded(np.minimum, block, of, int(self.block.max(initial=-1)) + 1, count)
         return DisjointSets(count, distinct_rows(first[block], of)[0].T.tolist()).labels()
 
 

@@ -51,7 +51,7 @@ from alltrace.align.constants import (
 from alltrace.align.members import EXCHANGE, Evidence
 from alltrace.run.manifest import Clock
 from alltrace.trace.arrays import Flags, Floats, Int64
-from alltrace.trace.distinct import distinct, distinct_rows, rows_by
+from alltrace.trace.distinct import distinct, distinct_rows, folded, rows_by
 from alltrace.trace.number_text import number_ranges
 
 _PASSES = 32
@@ -110,8 +110,8 @@ class _State:
         A clock that stepped is wrong by the step on one side of it.
         """
         units = self.fit.units
-        number = np.zeros(units.count, np.int64)
-        np.maximum.at(number, units.of_rank, np.bincount(self.fit.ends.rank, minlength=len(self.ranks)))
+        of_ranks = np.bincount(self.fit.ends.rank, minlength=len(self.ranks))
+        number = folded(np.maximum, units.of_rank, of_ranks, units.count, 0)
         error = np.where((number > FEW)[units.of_rank] | (self.messages > 0), fitted, np.inf) + self.widths
         for clock, jump in self.jumps.items():
             error[units.clock == clock] = np.maximum(error[units.clock == clock], abs(round(jump.step_ns)))
@@ -250,8 +250,7 @@ def _fitted(ends: Ends, sharing: Sharing) -> _Fit:
             break
         clocks, law = tried, less
     label = distinct(component)[1]
-    lowest = np.full(label.max(initial=-1) + 1, len(sharing.host))
-    np.minimum.at(lowest, label, sharing.host)
+    lowest = folded(np.minimum, label, sharing.host, label.max(initial=-1) + 1, len(sharing.host))
     reference = sharing.host == lowest[label]
     of_label = Sums(label)
 
@@ -330,9 +329,8 @@ def _seen(ends: Ends, units: Units) -> Floats:
     """First, mean and last stamped time of the evidence of each rank's unit; 0 without any."""
     unit = units.of_rank[ends.rank]
     number = np.bincount(unit, minlength=units.count)
-    first, last = np.full(units.count, np.inf), np.full(units.count, -np.inf)
-    np.minimum.at(first, unit, ends.end)
-    np.maximum.at(last, unit, ends.end)
+    first = folded(np.minimum, unit, ends.end, units.count, np.inf)
+    last = folded(np.maximum, unit, ends.end, units.count, -np.inf)
     mean = over(np.bincount(unit, ends.end, units.count), number)
     seen: Floats = np.where(number > 0, np.stack([first, mean, last]), 0.0)[:, units.of_rank]
     return seen

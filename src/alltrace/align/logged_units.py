@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from alltrace.align.nccl_names import ALL_TO_ALL, NUMBERED_TYPES, RECV, SEND, SEND_RECV, operation_of
 from alltrace.trace.arrays import Flags, Int64, integers
-from alltrace.trace.distinct import distinct_rows
+from alltrace.trace.distinct import distinct_rows, folded
 from alltrace.trace.names import name_id
 from alltrace.trace.nccl_words import OPERATIONS
 
@@ -118,12 +118,9 @@ def units_of(calls: Any, *, by_call: bool) -> Units:
 
 def _uncounted(communicator: Int64, op_count: Int64, many: int) -> Flags:
     """Of each communicator whether it has several calls, all of one opCount."""
-    least, most = np.full(many, np.iinfo(np.int64).max), np.full(many, -1, np.int64)
-    np.minimum.at(least, communicator, op_count)
-    np.maximum.at(most, communicator, op_count)
-    calls = np.bincount(communicator, minlength=many)
-    found: Flags = (calls > 1) & (least == most) & (most >= 0)
-    return found
+    least = folded(np.minimum, communicator, op_count, many, np.iinfo(np.int64).max)
+    most = folded(np.maximum, communicator, op_count, many, -1)
+    return (np.bincount(communicator, minlength=many) > 1) & (least == most) & (most >= 0)
 
 
 def _begun_again(head: Flags, asked: Flags, key: Int64) -> Flags:

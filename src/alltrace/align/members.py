@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from alltrace.align.nccl_names import BROADCAST, GATHER, RECV, REDUCE, SCATTER, SEND, SEND_RECV, SYNCHRONISING
 from alltrace.trace.arrays import Flags, Int64, coded, integers, is_one_of
-from alltrace.trace.distinct import distinct_rows, rows_by, run_starts
+from alltrace.trace.distinct import distinct_rows, folded, rows_by, run_starts
 
 EXCHANGE = 2
 _NEVER = np.iinfo(np.int64).min
@@ -183,9 +183,7 @@ def _awaited_by_sends(sends: _Sends, until: Int64, wait_start: Int64, start: Int
 
 def _latest(call: Int64, until: Int64) -> Int64:
     """Until when each call waits for what it completes."""
-    latest = np.full(int(call.max(initial=-1)) + 1, _NEVER)
-    np.maximum.at(latest, call, until)
-    return latest
+    return folded(np.maximum, call, until, int(call.max(initial=-1)) + 1, _NEVER)
 
 
 def _shared_out(call: Int64, until: Int64, end: Int64, sending: Flags) -> tuple[Int64, Int64]:

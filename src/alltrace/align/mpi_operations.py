@@ -18,7 +18,7 @@ import pyarrow as pa
 from alltrace.align.nccl_names import RECV, SEND, SEND_RECV, operation_of
 from alltrace.run.rank import Rank
 from alltrace.trace.arrays import Int64, coded, integers, is_one_of
-from alltrace.trace.distinct import distinct_rows
+from alltrace.trace.distinct import distinct_rows, folded
 
 _COLUMNS = ("start", "end", "process", "thread", "name", "bytes", "communicator", "peer", "tag", "root", "request")
 _MOST_MEMBERS_NAMED = 64
@@ -140,9 +140,7 @@ def _one_way(op: Int64, columns: dict[str, Int64], ops: list[str]) -> tuple[Int6
     first, last = changes[:-1], changes[1:]
     op = op.copy()
     op[both] = np.where(first, ops.index(SEND), ops.index(RECV))
-    latest = np.full(int(group[-1]) + 1, _NONE)
-    np.maximum.at(latest, group, columns["end"][both])
-    columns["end"][both] = latest[group]
+    columns["end"][both] = folded(np.maximum, group, columns["end"][both], int(group[-1]) + 1, _NONE)[group]
     alone = both[first & last]
     columns = {name: np.concatenate((values, values[alone])) for name, values in columns.items()}
     return np.concatenate((op, np.full(len(alone), ops.index(RECV)))), columns

@@ -24,7 +24,7 @@ from alltrace.run.launch_matching import CALLS, match_launches
 from alltrace.run.rank import Rank
 from alltrace.trace.arrays import Flags, Int64, coded, integers, is_one_of, is_true
 from alltrace.trace.communication_kernels import EXCHANGE
-from alltrace.trace.distinct import rows_by
+from alltrace.trace.distinct import folded, rows_by
 from alltrace.trace.kernel_rules import COMMUNICATION
 from alltrace.trace.schema import TABLES
 
@@ -193,10 +193,8 @@ def _units(
     # the end that closes an outermost group has depth 0 and belongs to the unit before it
     belongs = call | inside | (ends_group[rows] & (before > 0))
     kept = belongs & (number >= 0)
-    count = int(opens.sum())
     unit_start = start[rows[opens]]
-    unit_end = np.full(count, np.iinfo(np.int64).min)
-    np.maximum.at(unit_end, number[kept], end[rows[kept]])
+    unit_end = folded(np.maximum, number[kept], end[rows[kept]], len(unit_start), np.iinfo(np.int64).min)
     mine = kept & call
     return rows[mine], number[mine], unit_start, unit_end, rows[opens]
 

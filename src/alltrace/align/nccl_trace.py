@@ -9,7 +9,7 @@ import numpy as np
 from alltrace.align.nccl_calls import NOT_KNOWN, Calls, Contexts, Kernels
 from alltrace.align.nccl_names import NOTHING, SEND_RECV, SENT, numbered, operation_of, parse_payload
 from alltrace.trace.arrays import Int64, coded, integers
-from alltrace.trace.distinct import distinct_rows
+from alltrace.trace.distinct import distinct_rows, folded
 
 
 class Traced(NamedTuple):
@@ -64,8 +64,7 @@ def read_trace(ranges: Any, kernels: Kernels, contexts: Contexts) -> Traced:
     if not known.any():
         return Traced(None, np.full(kernels.count, -1), superseded)
     count = keys.shape[1]
-    first = np.full(count, len(rows), np.int64)
-    np.minimum.at(first, operation, np.arange(len(rows)))
+    first = folded(np.minimum, operation, np.arange(len(rows)), count, len(rows))
     began, ended = _extents(operation[on_device], start[on_device], end[on_device], count)
     called, returned = _extents(operation[~on_device], start[~on_device], end[~on_device], count)
     mine = np.flatnonzero(known)
@@ -91,18 +90,16 @@ def read_trace(ranges: Any, kernels: Kernels, contexts: Contexts) -> Traced:
 def _members(process: Int64, communicator: Int64, told: Int64) -> Int64:
     """The member of each row; where a row does not say it, the one that others of its process and communicator say."""
     groups, group = distinct_rows(process, communicator)
-    lowest, highest = np.full(groups.shape[1], np.iinfo(np.int64).max), np.full(groups.shape[1], -1, np.int64)
-    known = told >= 0
-    np.minimum.at(lowest, group[known], told[known])
-    np.maximum.at(highest, group[known], told[known])
+    known, count = told >= 0, groups.shape[1]
+    lowest = folded(np.minimum, group[known], told[known], count, np.iinfo(np.int64).max)
+    highest = folded(np.maximum, group[known], told[known], count, -1)
     return np.where(~known & (lowest == highest)[group], highest[group], told)
 
 
 def _extents(of: Int64, start: Int64, end: Int64, count: int) -> tuple[Int64, Int64]:
     """The earliest start and latest end of each operation, `NOT_KNOWN` for one without rows."""
-    low, high = np.full(count, np.iinfo(np.int64).max), np.full(count, NOT_KNOWN)
-    np.minimum.at(low, of, start)
-    np.maximum.at(high, of, end)
+    low = folded(np.minimum, of, start, count, np.iinfo(np.int64).max)
+    high = folded(np.maximum, of, end, count, NOT_KNOWN)
     return np.where(high == NOT_KNOWN, NOT_KNOWN, low), high
 
 
@@ -171,8 +168,7 @@ def _most_shared(ops: _Operations, kernels: Kernels) -> Int64:
     fits = _fits(ops, kernels, of, kernel)
     homes, home = distinct_rows(ops.member[of], kernels.device[kernel], kernels.stream[kernel])
     weight = np.bincount(home, share * fits, homes.shape[1])
-    most = np.zeros(int(ops.member.max(initial=0)) + 1)
-    np.maximum.at(most, homes[0], weight)
+    most = folded(np.maximum, homes[0], weight, int(ops.member.max(initial=0)) + 1, 0.0)
     at_home = (weight >= most[homes[0]])[home] & (weight[home] > 0)
     kept = np.flatnonzero(fits | at_home)  # what NCCL grouped is in one kernel, with the name of one of its operations
     kept = kept[np.lexsort((share[kept], fits[kept], at_home[kept]))]

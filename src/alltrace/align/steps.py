@@ -25,6 +25,7 @@ from alltrace.run.overlay import STEPS
 from alltrace.run.rank import Rank
 from alltrace.run.store import Run
 from alltrace.trace.arrays import Flags, Floats, Int64, coded, integers, is_one_of, nearest
+from alltrace.trace.distinct import folded
 from alltrace.trace.kernel_rules import NOT_COMPUTE
 
 _SLOW = 1.2
@@ -300,8 +301,7 @@ def _periods(tokens: Int64) -> tuple[Int64, bool] | None:
     once = np.flatnonzero(np.abs(counts - n / period) <= max(1, 0.1 * n / period))
     whole = n < _LONGEST_SEQUENCE
     if len(once):
-        first = np.full(len(counts), n)
-        np.minimum.at(first, tokens, np.arange(n))
+        first = folded(np.minimum, tokens, np.arange(n), len(counts), n)
         places = np.flatnonzero(tokens == once[first[once].argmin()])
         places = places[np.concatenate(([True], np.diff(places) > period // 2))]
         return (places, whole and n - places[-1] >= NEARLY_ALL * period) if len(places) >= 3 else None

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from alltrace.align.members import DIRECTED, EXCHANGE, direction_of
 from alltrace.align.nccl_names import ALL_TO_ALL, SYNCHRONISING
 from alltrace.trace.arrays import Flags, Int64, integers, is_one_of
-from alltrace.trace.distinct import distinct, distinct_rows, rows_by
+from alltrace.trace.distinct import distinct, distinct_rows, folded, rows_by
 
 MATCHED_COLUMNS = (
     "start", "end", "api_start", "api_end", "wait_start", "device", "stream", "communicator", "op", "datatype", "bytes",
@@ -346,9 +346,7 @@ def _group_ranks(member: Int64, communicator: Int64, recorded: Int64, size: Int6
         return recorded
     result: Int64 = recorded.copy()
     pairs, inverse = distinct_rows(communicator, member)
-    best, sizes = np.full(pairs.shape[1], -1, np.int64), np.full(pairs.shape[1], -1, np.int64)
-    np.maximum.at(best, inverse, recorded)
-    np.maximum.at(sizes, inverse, size)
+    best, sizes = (folded(np.maximum, inverse, values, pairs.shape[1], -1) for values in (recorded, size))
     for group in np.unique(communicator[lacking]).tolist():
         mine = np.flatnonzero(pairs[0] == group)
         if (best[mine] < 0).all() and (sizes[mine] < 0).all() | (sizes[mine].max() == len(mine)):

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from alltrace.replay.graph import Arcs, Graph, make_graph, times
 from alltrace.replay.rank_graph import HOST, TRANSFER, RankGraph
 from alltrace.trace.arrays import Int64, integers
-from alltrace.trace.distinct import distinct, rows_by
+from alltrace.trace.distinct import distinct, folded, rows_by
 from alltrace.trace.errors import UsageError
 
 _NEVER = np.iinfo(np.int64).min
@@ -140,8 +140,7 @@ def join(
     instance, arrival, wait, end, off_ns = _members(parts, base, members)
     when = np.concatenate(([begin], *(p.when for p in parts))).astype(np.int64)
     instances, place = np.unique(instance, return_inverse=True)
-    last = np.full(len(instances), np.iinfo(np.int64).min)
-    np.maximum.at(last, place, when[arrival])
+    last = folded(np.maximum, place, when[arrival], len(instances), _NEVER)
     joint = len(when) + np.arange(len(instances))
     when = np.concatenate((when, last))
     of_others = _waits_of_others(parts, base, sharing)
@@ -167,9 +166,7 @@ def join(
         arcs.add(after, low, idle=0 if after else pause, fixed=pause if after else 0)
     arcs.add(arrival, joint[place])
     # one kernel may be several operations: it ends after the last of them
-    latest = np.full(len(when), np.iinfo(np.int64).min)
-    np.maximum.at(latest, end, last[place])
-    early = latest[end] - when[end]
+    early = folded(np.maximum, end, last[place], len(when), _NEVER)[end] - when[end]
     close = (off_ns >= 0) & (
         early <= np.maximum(np.maximum(_CLOSE_NS, off_ns), _CLOSE_SHARE * (when[end] - when[arrival]))
     )
@@ -177,7 +174,7 @@ def join(
     waiting = np.flatnonzero((close | (when[end] >= last[place])) & (when[wait] <= last[place]))
     # of one call that completes several, what follows the last of those that it waited for is the transfer of each
     begun = when[wait]
-    np.maximum.at(latest := np.full(len(when), _NEVER), end[waiting], last[place[waiting]])
+    latest = folded(np.maximum, end[waiting], last[place[waiting]], len(when), _NEVER)
     spent = np.maximum(when[end] - np.maximum(begun, latest[end]), 0)
     arcs.add(joint[place[waiting]], end[waiting], work=spent[waiting], instance=instance[waiting])
     alone = np.setdiff1d(np.arange(len(end)), waiting)
