@@ -42,18 +42,12 @@ class Lateness:
 
 def lateness(cells: Cells, rows: NDArray[np.intp], units: Units, components: int, ahead_ns: Floats) -> Lateness:
     """What the cells in `rows`, which are fitted, are late; `components` parts of them are not connected."""
-    scatter, noise, block, unit = (
-        cells.scatter[rows],
-        cells.noise[rows],
-        cells.block[rows],
-        units.of_rank[cells.rank[rows]],
-    )
-    roles, role = distinct(cells.role[rows])
+    scatter, noise, block, like = (c[rows] for c in (cells.scatter, cells.noise, cells.block, cells.like))
+    unit, (roles, role) = units.of_rank[cells.rank[rows]], distinct(cells.role[rows])
     # communicators are roles that blocks connect
     sets = DisjointSets(len(roles), distinct_rows(role[np.searchsorted(block, block)], role)[0].T.tolist())
     freedom = max(len(roles) - len(np.unique(sets.labels())) - len(np.unique(unit)) + components, 0)
-    of_block, of_unit, like = Sums(block), Sums(unit), cells.like[rows]
-    of_like, share = Sums(like), np.ones(len(rows))
+    of_block, of_unit, of_like, share = Sums(block), Sums(unit), Sums(like), np.ones(len(rows))
     # a member has a cell for each length of operations, and may be late alike in all: these are one observation
     cell_freedom = max(len(rows) - len(np.unique(block)) - len(np.unique(unit)) + components, freedom, 1)
     worth = freedom / cell_freedom

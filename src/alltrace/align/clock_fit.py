@@ -75,13 +75,9 @@ def ends_of(instance: Int64, communicator: Int64, rank: Int64, start: Floats, en
 
     A rank may be several members, such as a process with several devices.
     """
-    order = np.lexsort((rank, instance))
-    instance, communicator, rank = instance[order], communicator[order], rank[order]
-    start, end = start[order], end[order]
-    several = np.bincount(np.unique(instance, return_inverse=True)[1])
-    enough = np.repeat(several, several) > 1
-    instance, communicator, rank = instance[enough], communicator[enough], rank[enough]
-    start, end = start[enough], end[enough]
+    several = np.unique(instance, return_counts=True)[1]
+    order = np.lexsort((rank, instance))[np.repeat(several, several) > 1]
+    instance, communicator, rank, start, end = (c[order] for c in (instance, communicator, rank, start, end))
     heads = run_starts(instance)
     which = np.repeat(np.arange(len(heads)), np.diff(np.append(heads, len(instance))))
     if not len(heads):

@@ -17,6 +17,7 @@ period are judged one by one. Messages are judged in pairs (`alltrace.align.mess
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, combinations, pairwise
 from typing import NamedTuple
@@ -25,7 +26,7 @@ import numpy as np
 
 from alltrace.align.constants import BY_MODES, WRONG_SHARE
 from alltrace.align.disjoint_sets import DisjointSets
-from alltrace.align.message_partners import CLEAR, EVIDENCE, FLOOR_NS, Lane, message_pairs
+from alltrace.align.message_partners import CLEAR, EVIDENCE, FLOOR_NS, Lane, Members, message_pairs
 from alltrace.align.order_matching import Member, positions
 from alltrace.align.related_clocks import RankClock
 from alltrace.align.schema import LEAST_MATCHING_SCORE, NEARLY_ALL
@@ -33,7 +34,6 @@ from alltrace.align.timelines import PART, AnyTimelines
 from alltrace.trace.arrays import Floats, Int64
 from alltrace.trace.distinct import distinct, rows_by, run_starts
 
-Members = tuple[int, ...]
 _Partition = frozenset[Members]
 
 _ALIKE = 0.7
@@ -97,13 +97,11 @@ def communicators_by_order(
     """
     parted = parted or len({c.component for c in clocks.values()}) > 1
     numbers: dict[tuple[int, Members], int] = {}
-    scores: list[list[float]] = []
+    scores: defaultdict[int, list[float]] = defaultdict(list)
     labels: dict[int, list[tuple[Int64, Int64]]] = {}
 
     def number_of(kind: int, members: Members, score: float) -> int:
         number = numbers.setdefault((kind, members), len(numbers))
-        if number == len(scores):
-            scores.append([])
         scores[number].append(score)
         return number
 
@@ -161,7 +159,7 @@ def communicators_by_order(
             label[lane] = np.where(row < 0, _between(label[lane], row), label[lane])
         return label
 
-    return Inferred(of, [float(np.mean(s)) for s in scores])
+    return Inferred(of, [float(np.mean(s)) for s in scores.values()])
 
 
 def _in_pairs(verdict: _Verdict, known: Iterable[_Partition], count: int) -> bool:

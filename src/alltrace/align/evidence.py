@@ -42,7 +42,12 @@ def collect(rank: Rank) -> Any:
     parts = [t for t in parts if t is not None and t.num_rows]
     if not parts:
         return _schema().empty_table()
-    return _sorted(_numbered(pa.concat_tables(parts).combine_chunks() if len(parts) > 1 else parts[0]))
+    table = pa.concat_tables(parts).combine_chunks() if len(parts) > 1 else parts[0]
+    time = pc.coalesce(table.column("start"), table.column("api_start")).to_numpy()
+    table = _numbered(table, time)
+    device, stream = (integers(table.column(c).cast("int64"), np.iinfo(np.int64).max) for c in ("device", "stream"))
+    order = np.lexsort((time, stream, device))
+    return table if (order[1:] > order[:-1]).all() else table.take(pa.array(order)).combine_chunks()
 
 
 def _schema() -> Any:
@@ -82,11 +87,10 @@ def _table(columns: dict[str, Any]) -> Any:
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
-def _numbered(table: Any) -> Any:
+def _numbered(table: Any, time: Int64) -> Any:
     sequence = table.column("sequence")
     if sequence.null_count == 0:
         return table
-    time = pc.coalesce(table.column("start"), table.column("api_start")).to_numpy()
     names, communicator = coded(table.column("communicator"))
     stream = np.where(communicator == len(names), integers(table.column("stream"), -1), -1)
     ops, op = coded(table.column("op"))
@@ -98,15 +102,6 @@ def _numbered(table: Any) -> Any:
     ordinal[order] = occurrences(*(column[order] for column in (communicator, stream, kind, peer)))
     filled = pc.coalesce(sequence, pa.chunked_array([pa.array(ordinal)]))
     return table.set_column(table.column_names.index("sequence"), "sequence", filled)
-
-
-def _sorted(table: Any) -> Any:
-    time = pc.coalesce(table.column("start"), table.column("api_start")).to_numpy()
-    device, stream = (integers(table.column(c).cast("int64"), np.iinfo(np.int64).max) for c in ("device", "stream"))
-    order = np.lexsort((time, stream, device))
-    if (order[1:] > order[:-1]).all():
-        return table
-    return table.take(pa.array(order)).combine_chunks()
 
 
 def fold_groups(table: Any) -> Any:

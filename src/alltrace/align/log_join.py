@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from alltrace.align.call_order import ranks_named
 from alltrace.align.log_call_matching import CallMatch, LoggedCalls, TracedOps, match_calls
 from alltrace.align.logged_units import Units, units_of
 from alltrace.align.matching import Matching
@@ -377,6 +378,5 @@ def _notes(matches: Sequence[LogMatch]) -> tuple[str, ...]:
         if m.reason is not None:
             reasons.setdefault(m.reason, []).append(m.rank)
     for reason, ranks in sorted(reasons.items()):
-        which = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {number_ranges(ranks)}"
-        notes.append(f"NCCL's logs were not joined with {which}: {reason}")
+        notes.append(f"NCCL's logs were not joined with {ranks_named(ranks)}: {reason}")
     return tuple(notes)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import chain, islice
 from types import MappingProxyType
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -159,13 +159,6 @@ def placing_of(ranks: Sequence[PlacedRank]) -> Placing:
     return Placing(shifts, units, {p.rank: p.host for p in ranks}, frozenset(p.rank for p in ranks if p.stamped))
 
 
-class _Relation(Protocol):
-    """How the ends of two ranks are related."""
-
-    def __call__(self, first: Ends, second: Ends, *, rate: bool) -> ClockLine | None:
-        """The line of the second rank's clock against the first's."""
-
-
 @dataclass(frozen=True, eq=False)
 class _Edge:
     """Two ranks whose clocks can be related, and how."""
@@ -174,7 +167,7 @@ class _Edge:
     second: int
     ends: Callable[[int], Ends]
     placing: Placing
-    how: _Relation = relate
+    how: Callable[..., ClockLine | None] = relate
     messages: bool = False  # may be among their operations, of which one end is late or early by itself
 
     @property

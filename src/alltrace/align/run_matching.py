@@ -84,7 +84,8 @@ def match_run(
             own = matched(lambda rank: part_file(parts, rank))
             if filled is None or filled.members < NEARLY_ALL * own.members:
                 return own
-        return _named_by_logs(filled, joined)
+        groups = (replace(g, found_by="logs") if g.name in joined.texts else g for g in filled.groups)
+        return replace(filled, groups=tuple(groups))
 
     matching = matched_best()
     if (more := _doubted_ranks(matching, ranks, doubted)) != doubted:
@@ -139,11 +140,6 @@ def _write(writer: pq.ParquetWriter, tables: Iterable[pa.Table], row_group_rows:
     rest = pa.concat_tables(waiting) if waiting else MEMBERS.arrow_schema().empty_table()
     if rest.num_rows:
         writer.write_table(rest, row_group_rows)
-
-
-def _named_by_logs(matching: Matching, joined: Joined) -> Matching:
-    groups = (replace(g, found_by="logs") if g.name in joined.texts else g for g in matching.groups)
-    return replace(matching, groups=tuple(groups))
 
 
 def _joined(run: Run, parts: Path, draft: Path, names: Names) -> tuple[Joined, Names]:

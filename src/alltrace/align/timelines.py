@@ -118,7 +118,6 @@ class Timelines:
         self.calls_only = self.tested = 0
         own: dict[int, dict[int, tuple[int, int]]] = {}
         tables: list[pa.Table] = []
-        devices, counts = [], []
         following = 0
         for rank in ranks:
             table = table_of(rank)
@@ -132,14 +131,12 @@ class Timelines:
             first = np.zeros(kinds.shape[1], np.int64)
             first[code[::-1]] = np.arange(len(code))[::-1]
             chosen = table.select(_ALIKE).take(pa.array(own_rows.row[first]))
-            others = {"bytes": kinds[1], "tag": kinds[2], "early": kinds[3], "rank": np.full(len(first), rank)}
-            for name, values in others.items():
+            others = dict(zip(("place", "bytes", "tag", "early"), kinds, strict=False))
+            for name, values in {**others, "rank": np.full(len(first), rank), "count": np.bincount(code)}.items():
                 chosen = chosen.append_column(name, pa.array(values))
             tables.append(chosen)
             if len(tables) == _TABLES_AT_ONCE:
                 tables = [_in_one(tables)]
-            devices.append(kinds[0])
-            counts.append(np.bincount(code))
             self._first_kind[rank] = following
             following += len(first)
             of_device = _by_device(own_rows, code + self._first_kind[rank])
@@ -149,7 +146,7 @@ class Timelines:
         self.extents: Mapping[int, tuple[int, int]] = {
             rank * self.devices + device: extent for rank, its in own.items() for device, extent in its.items()
         }
-        self.kinds = _kinds(tables, devices, counts, self.devices, texts)
+        self.kinds = _kinds(tables, self.devices, texts)
         self.first_inferred = len(self.kinds.names)
 
     def rank_of(self, member: int) -> int:
@@ -262,9 +259,7 @@ def _in_one(tables: list[pa.Table]) -> pa.Table:
     return pa.concat_tables(tables).unify_dictionaries().combine_chunks()
 
 
-def _kinds(
-    tables: list[pa.Table], devices: list[Int64], counts: list[Int64], most_devices: int, texts: Callable[[Any], Any]
-) -> Kinds:
+def _kinds(tables: list[pa.Table], most_devices: int, texts: Callable[[Any], Any]) -> Kinds:
     """The kinds of all members; `tables` has one operation of each."""
     if not tables:
         none: dict[str, Any] = {f.name: np.zeros(0, np.bool_ if f.type == "Flags" else np.int64) for f in fields(Kinds)}
@@ -282,7 +277,7 @@ def _kinds(
 
     names, communicator = numbered("communicator")
     ops, op = numbered("op")
-    member = numbers("rank") * most_devices + np.concatenate(devices)
+    member = numbers("rank") * most_devices + numbers("place")
     size, peer = numbers("group_size"), numbers("peer").copy()
     shown = (communicator < 0) | (peer >= 0)
     direction = np.array([*map(direction_of, ops), 0], np.int64)[op]
@@ -302,7 +297,7 @@ def _kinds(
         directed=np.array([*(o in DIRECTED for o in ops), False])[op],
         tag=numbers("tag").copy(),
         early=numbers("early").astype(np.bool_),
-        count=np.concatenate(counts),
+        count=numbers("count"),
         part=np.zeros(len(member), np.int64),
         names=[n or "" for n in names],
         ops=[n or "" for n in ops],
