@@ -112,7 +112,6 @@ class Matching:
         # of a message of MPI it is only known that none is received before
         sent = (kinds.tag != -1) & (kinds.paired > 0)
         parts = []
-        ranks: set[tuple[int, int]] = set()
         for member, number in self.instance.items():
             its, rank = self.timelines.of(member), self.timelines.rank_of(member)
             rows = np.flatnonzero(number >= 0)
@@ -128,7 +127,6 @@ class Matching:
                     direction[its.kind[rows]],
                 )
             )
-            ranks.add((rank, member))
         if not parts:
             none = np.zeros(0, np.int64)
             return Evidence(none, none, none, none, none, np.zeros(0, np.bool_), np.zeros(0, np.int8))

@@ -25,7 +25,7 @@ from alltrace.run.overlay import STEPS
 from alltrace.run.rank import Rank
 from alltrace.run.store import Run
 from alltrace.trace.arrays import Flags, Floats, Int64, coded, integers, is_one_of, nearest
-from alltrace.trace.distinct import folded
+from alltrace.trace.distinct import distinct, folded, rows_by
 from alltrace.trace.kernel_rules import NOT_COMPUTE
 
 _SLOW = 1.2
@@ -471,40 +471,22 @@ def _continued(numbers: Int64, places: Int64) -> Int64:
 
 def _kinds(found: Sequence[RankSteps], numbers: dict[int, Int64]) -> dict[int, str]:
     """The kind of each step of the job: by its time and its kernels', medians over ranks, and its copies or words."""
-    durations: dict[int, list[int]] = {}
-    on_host: dict[int, list[int]] = {}
-    computed: dict[int, list[int]] = {}
-    copied: dict[int, int] = {}
-    saving: set[int] = set()
-    for f in found:
-        rows = zip(numbers[f.rank].tolist(), f.took, f.ends - f.starts, f.computed, f.copied, f.saves, strict=True)
-        for step, took, host, worked, size, saves in rows:
-            durations.setdefault(step, []).append(int(took))
-            on_host.setdefault(step, []).append(int(host))
-            computed.setdefault(step, []).append(int(worked))
-            copied[step] = max(copied.get(step, 0), int(size))
-            if saves:
-                saving.add(step)
-    if not durations:
+    if not any(len(f.took) for f in found):
         return {}
-    steps = sorted(durations)
-    taken, hosts, works = (np.array([np.median(times[s]) for s in steps]) for times in (durations, on_host, computed))
-    typical = float(np.median(taken))
-    usual = float(np.median([copied[s] for s in steps]))
-    kinds = dict.fromkeys(steps, "step")
+    each = [(numbers[f.rank], f.took, f.ends - f.starts, f.computed, f.copied, f.saves) for f in found]
+    number, *times, copied, saves = (np.concatenate(column) for column in zip(*each, strict=True))
+    steps, of = distinct(number)
+    rows = rows_by(of).values()
+    taken, hosts, works = (np.array([np.median(values[its]) for its in rows]) for values in times)
+    most, saving = folded(np.maximum, of, copied, len(steps), 0), np.bincount(of, saves, len(steps)) > 0
     # what is written to files keeps the host alone
-    longer = (taken > 1.1 * typical) | (hosts > 1.1 * np.median(hosts))
-    for step, long in zip(steps, longer.tolist(), strict=True):
-        heavy = copied[step] > max(_COPIED * usual, _SAVED_BYTES)
-        # activation checkpointing bears the name too, but does it in every step
-        named = step in saving and len(saving) <= len(steps) // 2
-        if (named or heavy) and long:
-            kinds[step] = "checkpoint"
-    saved = [step for step in steps if kinds[step] == "checkpoint"]
-    if len(saved) >= max(_FEWEST, len(steps) / 4):  # what is done so often is a part of the work
-        kinds.update(dict.fromkeys(saved, "step"))
-    plain = np.array([s not in saved for s in steps])
-    for place, step in enumerate(steps[: len(steps) // 2]):
+    longer = (taken > 1.1 * np.median(taken)) | (hosts > 1.1 * np.median(hosts))
+    heavy = most > max(_COPIED * float(np.median(most)), _SAVED_BYTES)
+    # activation checkpointing bears the name too, but does it in every step
+    plain = ~(longer & (heavy | (saving & (saving.sum() <= len(steps) // 2))))
+    often = (~plain).sum() >= max(_FEWEST, len(steps) / 4)  # what is done so often is a part of the work
+    kinds = {step: "step" if own or often else "checkpoint" for step, own in zip(steps.tolist(), plain, strict=True)}
+    for place, step in enumerate(steps[: len(steps) // 2].tolist()):
         # hosts that are late in later steps make these as long; what the kernels of a cold device take shows it all the
         # same
         if not _stands_out(taken, plain, place) and not (works[place] and _stands_out(works, plain, place)):
