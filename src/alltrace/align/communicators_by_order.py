@@ -352,7 +352,6 @@ class _Judged(NamedTuple):
 
 
 def _evaluated(start: Floats, end: Floats, slack: Floats, label: Int64) -> _Judged:
-    """The evidence for a partition."""
     order, heads, many = _by_group(label)
     there = np.isfinite(end[:, order])
     several = np.add.reduceat(there, heads, axis=1, dtype=np.int64) > 1

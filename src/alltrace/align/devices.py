@@ -217,7 +217,10 @@ def _apart(
     for place, (device, number, folder) in enumerate(zip(devices, numbers, folders, strict=True)):
         for name in DICTIONARIES:
             if rank.has(name):
-                _dictionary(rank, name, device, folder / f"{name}.parquet")
+                table = rank.file_table(name)
+                if name == "devices":  # each has the process' whole dictionaries, but only itself as a device
+                    table = table.filter(pa.array(integers(table.column("device"), -1) == device.device))
+                write_parquet(table, folder / f"{name}.parquet")
         record = rank.record._replace(
             rank=number, devices=(device,), rows=rows[place], stamp_error_ns=0,
             start_ns=min(times[place], default=None), end_ns=max(times[place], default=None),
@@ -225,14 +228,6 @@ def _apart(
         write_rank_record(folder, record, {})
         records.append(record)
     return records
-
-
-def _dictionary(rank: Rank, name: str, device: Device, place: Path) -> None:
-    """A dictionary of a process, of which each of its devices has the whole, but only itself as a device."""
-    table = rank.file_table(name)
-    if name == "devices":
-        table = table.filter(pa.array(integers(table.column("device"), -1) == device.device))
-    write_parquet(table, place)
 
 
 def _owners(rank: Rank, places: Mapping[int, int]) -> dict[int, Flags]:

@@ -103,7 +103,9 @@ def _join_rank(
     match = LogMatch(record.rank, how, calls.num_rows, len(rows))
     if not len(rows):
         return match._replace(reason="its trace has no NCCL operation"), table, 0
-    ops = _decoded(table.column("op"), texts)
+    ids, of = coded(table.column("op"))
+    words = [*texts(ids).to_pylist(), None]
+    ops = [words[n] for n in of.tolist()]
     # calls, of which several may have one kernel, or kernels
     by_call = bool(2 * (~is_one_of(table.column("evidence"), ("kernel",)))[rows].sum() > len(rows))
     units = units_of(calls, by_call=by_call)
@@ -150,12 +152,6 @@ def _in_order(table: Any) -> tuple[Int64, Int64]:
         issued[order[known]] = issued[order[last[known]]]
     by_issue = np.lexsort((start, issued))
     return rows[by_issue], issued[by_issue]
-
-
-def _decoded(column: Any, texts: Callable[[Any], Any]) -> list[str | None]:
-    ids, at = coded(column)
-    words = [*texts(ids).to_pylist(), None]
-    return [words[n] for n in at.tolist()]
 
 
 def _matched(

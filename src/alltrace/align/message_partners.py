@@ -89,7 +89,10 @@ def _partners(
         for low in of_rank[one]:
             for high in of_rank[other]:
                 edges = _edges(lanes[low], lanes[high], len(of_lanes) + len(candidates))
-                candidates.append((_fit(edges, len(lanes[low].end), len(lanes[high].end)), low, high, edges))
+                ones = len(lanes[low].end)
+                nearest = _greedy(edges, -np.abs(edges.apart), ones, ones + len(lanes[high].end))
+                fit = -float(np.maximum(_likelihood(edges, nearest)[nearest], 0.0).sum())  # the lower, the better
+                candidates.append((fit, low, high, edges))
         taken: set[int] = set()
         for fit, low, high, edges in sorted(candidates, key=lambda c: c[:3]):
             if len(edges.one) and fit < 0.0 and not taken & {low, high}:
@@ -126,12 +129,6 @@ def _edges(low: Lane, high: Lane, number: int) -> _Edges:
     together = np.minimum(low.end[one], high.end[other]) - np.maximum(low.start[one], high.start[other])
     room = max(np.ptp(lane.end) / len(lane.end) for lane in (low, high))
     return _Edges(one, other, np.full(len(one), number), apart, together, np.full(len(one), room))
-
-
-def _fit(edges: _Edges, ones: int, others: int) -> float:
-    """How well the operations of two lanes fit each other: the lower, the better; 0 if they do not."""
-    nearest = _greedy(edges, -np.abs(edges.apart), ones, ones + others)
-    return -float(np.maximum(_likelihood(edges, nearest)[nearest], 0.0).sum())
 
 
 def _greedy(edges: _Edges, score: Floats, shift: int, count: int) -> Int64:
@@ -184,7 +181,6 @@ def _log_density(sample: Floats, at: Floats, own: Flags, wide: float) -> Floats:
 
 
 def _chosen(edges: _Edges, count: int) -> Int64:
-    """The edges that are messages."""
     choices = np.bincount(edges.one, minlength=count) + np.bincount(edges.other, minlength=count)
     alone = np.flatnonzero((choices[edges.one] == 1) & (choices[edges.other] == 1))
     lanes = int(edges.lanes.max()) + 1

@@ -273,10 +273,8 @@ def _by_kernels(rank: Rank, work: _DeviceWork) -> _Spans | None:
     if periods is None:
         return None
     boundaries, whole_end = periods
-    if work.launched_before() >= _LAUNCHED_BEFORE:
-        work.forget_launches()
     begun = integers(kernels.column("start"), _NONE)[rows[boundaries]]
-    launches = np.unique(np.maximum.accumulate(work.launch_of_kernels(rows[boundaries], begun)))
+    launches = np.unique(np.maximum.accumulate(work.launches_of(rows[boundaries], begun)))
     if len(launches) < len(boundaries):  # a graph launches several periods, so they are not steps of the program
         return None
     ends = launches[1:]
@@ -361,7 +359,7 @@ class _DeviceWork:
             launch[own[::-1][fresh]] = integers(calls.column("start"), _NONE)[at[::-1][fresh]]
             self._known[own] = True
         del operations
-        self._launch: Int64 | None = launch
+        self._launch = launch
         self._sort([launch, start, end, to_host, computing])
 
     def _sort(self, columns: list[Int64]) -> None:
@@ -372,18 +370,12 @@ class _DeviceWork:
         self._launched, self._start, self._end, to_host, computing = columns
         self._bytes, self._computing = (np.concatenate(([0], np.cumsum(v))) for v in (to_host, computing))
 
-    def launched_before(self) -> float:
-        """The share of the work, by pieces, that no call of the report launched."""
-        return 1 - float(self._known.mean()) if len(self._known) else 0.0
-
-    def forget_launches(self) -> None:
-        """Take all work as launched when it began."""
-        self._known[:], self._launch = False, None
+    def launches_of(self, rows: Int64, begun: Int64) -> Int64:
+        """When rows of `kernels` were launched; if calls do not show that of all work, it counts as when it began."""
+        if not len(self._known) or 1 - float(self._known.mean()) < _LAUNCHED_BEFORE:
+            return self._launch[rows]
         self._sort([self._start, self._start, self._end, np.diff(self._bytes), np.diff(self._computing)])
-
-    def launch_of_kernels(self, rows: Int64, begun: Int64) -> Int64:
-        """When rows of `kernels` were launched, or, where that is not known, had `begun`."""
-        return self._launch[rows] if self._launch is not None else begun
+        return begun
 
     def of_intervals(self, starts: Int64, ends: Int64) -> tuple[Int64, Int64, Int64]:
         """Of what was launched in each interval the extents, the bytes to the host and the ns of what computes.

@@ -249,7 +249,6 @@ def decoded(table: pa.Table, size_of: Callable[[Int64], Int64], tag_of: Callable
 
 
 def _by_device(rows: Decoded, kind: Int64) -> dict[int, MemberTimes]:
-    """The operations of each device of a rank."""
     whole = MemberTimes(rows.start, rows.end, rows.sequence, kind, rows.row)
     devices = rows_by(rows.alike[0])
     return {n: whole if len(devices) == 1 else MemberTimes(*(c[its] for c in whole)) for n, its in devices.items()}

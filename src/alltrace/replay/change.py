@@ -79,21 +79,16 @@ def _rounded(values: NDArray[np.floating[Any]]) -> Int64:
     return whole
 
 
-def step_ends_ns(replay: Replay, when: Int64) -> dict[int, int]:
-    """When each training step's last work ended, ns from the run's first moment; by step."""
-    steps, order, begin = replay.by_step
-    last = np.maximum(np.maximum.reduceat(when[order], begin), 0) if len(order) else np.zeros(len(steps), np.int64)
-    return {int(s): int(e) for s, e in zip(steps, last, strict=True) if s >= 0}
-
-
 def replayed(replay: Replay, weights: Int64) -> tuple[int, dict[int, int]]:
     """How long the run takes under `weights`, and the time of each step: from the last one's end to its own, ns."""
     when, _ = times(replay.graph, weights)
-    ends = step_ends_ns(replay, when)
+    steps, order, begin = replay.by_step
+    last = np.maximum(np.maximum.reduceat(when[order], begin), 0) if len(order) else np.zeros(len(steps), np.int64)
     step_ns = {}
     # the first step begins when it was recorded to, so that what comes before its first work counts under any weights
     before = replay.steps_begin_ns
-    for step in sorted(ends):
-        step_ns[step] = max(ends[step] - before, 0)
-        before = max(before, ends[step])
+    for step, end in zip(steps.tolist(), last.tolist(), strict=True):  # ascending, and first what is of no step
+        if step >= 0:
+            step_ns[step] = max(end - before, 0)
+            before = max(before, end)
     return int(when.max()) if len(when) else 0, step_ns

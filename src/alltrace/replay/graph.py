@@ -112,14 +112,11 @@ def times(graph: Graph, weights: Int64, begin: Int64 | None = None) -> tuple[Int
     return when, via
 
 
-def longest_path(graph: Graph, when: Int64, via: Int64, end: int | None = None) -> Int64:
-    """The arcs that decide the time of a node, from first to last; by default of the last of all, the lowest of equals.
-
-    `when` and `via` are times and deciding arcs as `times` returns them.
-    """
+def longest_path(graph: Graph, when: Int64, via: Int64) -> Int64:
+    """The arcs that decide the time of the last node, the lowest of equals; times and deciding arcs are from `times`."""
     if not graph.nodes:
         return np.empty(0, np.int64)
-    node = int(when.argmax()) if end is None else end
+    node = int(when.argmax())
     arcs = []
     while (arc := int(via[node])) >= 0:
         arcs.append(arc)

@@ -179,7 +179,6 @@ class _Builder:
         return latest
 
     def build(self) -> RankGraph:
-        """The graph."""
         w = self._work
         self._host_moments()
         self._explain()
