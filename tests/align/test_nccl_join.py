@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from alltrace.align.nccl_calls import Calls, _nesting, _units, spans_around
-from alltrace.align.nccl_join import _concatenated, _fold_exchanges, _kernels_of_calls, _range_maximum, _untraced
+from alltrace.align.nccl_join import _fold_exchanges, _kernels_of_calls, _range_maximum, _untraced
 
 OPS = ["AllReduce", "AllToAll", "Recv", "Send"]
 
@@ -92,11 +92,3 @@ def test_units_are_single_calls_and_outermost_groups():
     rows, unit, unit_start, unit_end, first = _units(np.arange(8), begin, begin + 5, op, starts, ends)
     assert (rows.tolist(), unit.tolist(), first.tolist()) == ([0, 3, 4, 7], [0, 1, 1, 2], [0, 1, 7])
     assert (unit_start.tolist(), unit_end.tolist()) == ([0, 10, 70], [5, 65, 75])
-
-
-def test_columns_that_a_part_lacks_are_null():
-    import pyarrow as pa
-
-    made = _concatenated([{"a": pa.array([1]), "b": pa.array(["x"]).dictionary_encode()}, {"a": pa.array([2, 3])}])
-    assert {name: column.to_pylist() for name, column in made.items()} == {"a": [1, 2, 3], "b": ["x", None, None]}
-    assert _concatenated([]) == {}

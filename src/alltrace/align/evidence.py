@@ -37,12 +37,8 @@ def collect(rank: Rank) -> Any:
     the same peer; without a communicator, among those of its stream. `bytes` is the size as NCCL's payload has it: of
     the whole vector for an all-reduce, of a rank's share for an all-gather or reduce-scatter.
     """
-    of_devices = _of_devices(rank)
-    parts = [None if of_devices is None else fold_groups(of_devices), _table(mpi_operations(rank))]
-    parts = [t for t in parts if t is not None and t.num_rows]
-    if not parts:
-        return _schema().empty_table()
-    table = pa.concat_tables(parts).combine_chunks() if len(parts) > 1 else parts[0]
+    parts = [t for t in (fold_groups(_of_devices(rank)), _table(mpi_operations(rank))) if t.num_rows]
+    table = pa.concat_tables(parts).combine_chunks() if parts else _schema().empty_table()
     time = pc.coalesce(table.column("start"), table.column("api_start")).to_numpy()
     table = _numbered(table, time)
     device, stream = (integers(table.column(c).cast("int64"), np.iinfo(np.int64).max) for c in ("device", "stream"))
@@ -68,14 +64,13 @@ def _of_devices(rank: Rank) -> Any:
     ranges, kernels = nccl_ranges(rank), read_kernels(rank)
     contexts = read_contexts(ranges)
     traced = read_trace(ranges, kernels, contexts)
-    return _table(join(read_calls(ranges.filter(pa.array(~traced.superseded)), contexts), kernels, contexts, traced))
+    parts = join(read_calls(ranges.filter(pa.array(~traced.superseded)), contexts), kernels, contexts, traced)
+    return pa.concat_tables([_table({}), *map(_table, parts)]).combine_chunks()
 
 
 def _table(columns: dict[str, Any]) -> Any:
     """The canonical table with the given columns; others are null."""
-    if not columns:
-        return None
-    count = len(next(iter(columns.values())))
+    count = max(map(len, columns.values()), default=0)
     schema = _schema()
     arrays = []
     for column in schema:

@@ -106,10 +106,10 @@ def match_calls(trace: TracedOps, log: LoggedCalls) -> CallMatch:
         )
     found.sort(key=lambda f: -f.score)
     best = found[0]
-    sure = best.sure.copy()
+    sure, kinds = best.sure.copy(), np.append(log.kind, -1)  # the last: of no call
     for other in found[1:]:
         if best.score - other.score < _ANOTHER_MARGIN:
-            sure &= (best.call < 0) | (_kinds(log, best.call) == _kinds(log, other.call))
+            sure &= (best.call < 0) | (kinds[best.call] == kinds[other.call])
     matched = best.call >= 0
     covered = _covered(best.call, m)
     return CallMatch(
@@ -119,11 +119,6 @@ def match_calls(trace: TracedOps, log: LoggedCalls) -> CallMatch:
 
 def _none(n: int, chance: float, reason: str) -> CallMatch:
     return CallMatch(np.full(n, -1, np.int64), np.zeros(n, np.bool_), 0, 0.0, chance, timed=False, reason=reason)
-
-
-def _kinds(log: LoggedCalls, call: Int64) -> Int64:
-    kinds: Int64 = np.where(call >= 0, log.kind[np.maximum(call, 0)], -1)
-    return kinds
 
 
 def _covered(call: Int64, m: int) -> int:

@@ -19,8 +19,8 @@ _WORDS = ("kernel", "nvtx", "nvtx+kernel", "nvtx+copy", EXCHANGE, "trace")
 _KERNEL, _CALL, _BOTH, _COPIES, _EXCHANGE, _TRACE = range(len(_WORDS))
 
 
-def join(calls: Calls, kernels: Kernels, contexts: Contexts, traced: Traced) -> dict[str, Any]:
-    """The operations of one rank as columns of `collectives`: Arrow arrays of equal length, or nothing.
+def join(calls: Calls, kernels: Kernels, contexts: Contexts, traced: Traced) -> list[dict[str, Any]]:
+    """The operations of one rank, in parts of columns of `collectives`: Arrow arrays of equal length.
 
     A kernel belongs to the unit that its launching call is in, on the same thread. A unit's kernels belong to its
     calls: one to one where there are as many, one per communicator where there are as many, else each call has the
@@ -42,7 +42,7 @@ def join(calls: Calls, kernels: Kernels, contexts: Contexts, traced: Traced) -> 
         parts.append(_of_calls(calls, kernels, unit))
     if alone.any():
         parts.append(_of_kernels(kernels, np.flatnonzero(alone), contexts))
-    return _concatenated(parts)
+    return parts
 
 
 def _untraced(calls: Calls, unit: Int64) -> tuple[Calls, Int64]:
@@ -204,16 +204,3 @@ def _texts(words: Sequence[str], codes: Int64) -> Any:
     return pa.DictionaryArray.from_arrays(
         pa.array(codes.astype(np.int32), pa.int32(), mask=codes < 0), pa.array(words, pa.string())
     )
-
-
-def _concatenated(parts: list[dict[str, Any]]) -> dict[str, Any]:
-    """The parts' columns one after the other; a column that a part lacks is null there."""
-    if len(parts) < 2:
-        return parts[0] if parts else {}
-    counts = [len(next(iter(p.values()))) for p in parts]
-    made = {}
-    for name in {n: None for p in parts for n in p}:
-        kind = next(p[name].type for p in parts if name in p)
-        arrays = [p[name] if name in p else pa.nulls(n, kind) for p, n in zip(parts, counts, strict=True)]
-        made[name] = pa.chunked_array(arrays, kind).unify_dictionaries().combine_chunks()
-    return made

@@ -113,7 +113,7 @@ def times(graph: Graph, weights: Int64, begin: Int64 | None = None) -> tuple[Int
 
 
 def longest_path(graph: Graph, when: Int64, via: Int64) -> Int64:
-    """The arcs that decide the time of the last node, the lowest of equals; times and deciding arcs are from `times`."""
+    """The arcs that decide the time of the last node, the lowest of equals; `when` and `via` are from `times`."""
     if not graph.nodes:
         return np.empty(0, np.int64)
     node = int(when.argmax())
