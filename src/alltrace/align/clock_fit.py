@@ -80,9 +80,6 @@ def ends_of(instance: Int64, communicator: Int64, rank: Int64, start: Floats, en
     instance, communicator, rank, start, end = (c[order] for c in (instance, communicator, rank, start, end))
     heads = run_starts(instance)
     which = np.repeat(np.arange(len(heads)), np.diff(np.append(heads, len(instance))))
-    if not len(heads):
-        none = np.empty(0, np.int64)
-        return Ends(none, np.empty(0), np.empty(0), none, np.zeros(1, np.int64), none, none, none, none, none, none)
     same = np.concatenate(([False], (np.diff(rank) == 0) & (np.diff(instance) == 0)))
     place = np.arange(len(rank))
     occurrence = place - np.maximum.accumulate(np.where(same, 0, place))
@@ -91,15 +88,13 @@ def ends_of(instance: Int64, communicator: Int64, rank: Int64, start: Floats, en
     kinds, kind = distinct_rows(communicator[heads], size)
     number = np.bincount(kind)
     by_number = np.argsort(number, kind="stable")
-    commonest = np.empty(int(communicator.max()) + 1, np.int64)
+    commonest = np.empty(int(communicator.max(initial=-1)) + 1, np.int64)
     commonest[kinds[0][by_number]] = by_number
     # too few on their own may all be as one of the others rarely is
     size = kinds[1][np.where(number[kind] < _BATCHES, commonest[communicator[heads]], kind)]
     # instances with most of their communicator have one level; others have one for each set of members
-    whole = np.bincount(distinct_rows(communicator, member)[0][0], minlength=int(communicator.max()) + 1)[
-        communicator[heads]
-    ]
-    mark = np.random.default_rng(0).integers(1, 1 << 62, int(member.max()) + 1)
+    whole = np.bincount(distinct_rows(communicator, member)[0][0], minlength=len(commonest))[communicator[heads]]
+    mark = np.random.default_rng(0).integers(1, 1 << 62, int(member.max(initial=-1)) + 1)
     members = np.where(2 * np.diff(np.append(heads, len(rank))) > whole, 0, np.add.reduceat(mark[member], heads))
     blocks, block = distinct_rows(communicator[heads], size, members)
     length = blocks[1]
