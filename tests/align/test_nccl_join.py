@@ -42,8 +42,11 @@ def test_grouped_sends_and_receives_are_what_the_range_around_them_says():
         0,
         [False, True, True, True],
     )  # what is more than a number holds is not known
-    assert _fold_exchanges(calls([0], [0], [1]), {}, {}, np.array([0]), OPS).all()
-    assert _fold_exchanges(calls([3], [0], [-1]), {}, {}, np.array([3]), OPS).all()
+    one = {"bytes": np.array([8])}, {name: np.ones(1, np.bool_) for name in valid}
+    assert _fold_exchanges(calls([0], [0], [1]), *one, np.array([0]), OPS).all()
+    assert _fold_exchanges(calls([3], [0], [-1]), *one, np.array([3]), OPS).all()
+    assert one[0]["bytes"].tolist() == [8]
+    assert all(known.all() for known in one[1].values())
 
 
 def test_kernels_of_a_unit_belong_to_its_calls():

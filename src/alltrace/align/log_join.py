@@ -281,8 +281,6 @@ class _Names:
         communicator = integers(table.column("communicator"))
         named = communicator[members.row]
         voting = np.isin(members.communicator, list(guessed)) & (named != 0)
-        if not voting.any():
-            return
         (groups, names), at = distinct_rows(members.communicator[voting], named[voting])
         for group, name, votes in zip(groups.tolist(), names.tolist(), np.bincount(at).tolist(), strict=True):
             self._votes.setdefault(group, Counter())[name] += votes

@@ -383,8 +383,6 @@ def _strides(ranks: Sequence[int]) -> Iterator[tuple[int, dict[int, list[int]]]]
 
 def _nearest(start: Floats, end: Floats, starts: Floats, ends: Floats) -> Int64:
     """For each operation that of another rank that ends nearest to it and runs at once with it, -1 without one."""
-    if not len(ends):
-        return np.full(len(end), -1, np.int64)
     at = np.searchsorted(ends, end)
     best = np.full(len(end), -1, np.int64)
     distance = np.full(len(end), np.inf)
@@ -400,7 +398,7 @@ def _best(rank: int, mates: Sequence[int], nearest: _Nearest, end: dict[int, Flo
     """For each operation of a rank the mate with the nearest end, and its operation; -1 without one."""
     mate, other = (np.full(len(end[rank]), -1, np.int64) for _ in range(2))
     distance = np.full(len(end[rank]), np.inf)
-    for q in [m for m in mates if len(end[m])]:
+    for q in mates:
         at = nearest(rank, q)
         apart = np.where(at >= 0, np.abs(end[q][at] - end[rank]), np.inf)
         closer = apart < distance

@@ -201,8 +201,6 @@ def _units(
 
 def _nesting(starts: Flags, ends: Flags) -> Int64:
     """Open groups after each row; a start without an end, or an end without a start, does not count."""
-    if not starts.any():
-        return np.zeros(len(starts), np.int64)
     change = starts.astype(np.int64) - ends
     depth = np.cumsum(change)
     lowest = np.minimum(np.concatenate(([0], np.minimum.accumulate(depth)[:-1])), 0)

@@ -14,6 +14,7 @@ from alltrace.align.nccl_names import RECV, SEND, SEND_RECV, SENT, numbered
 from alltrace.align.nccl_trace import Traced
 from alltrace.trace.arrays import Flags, Int64
 from alltrace.trace.communication_kernels import EXCHANGE
+from alltrace.trace.distinct import run_starts
 
 _WORDS = ("kernel", "nvtx", "nvtx+kernel", "nvtx+copy", EXCHANGE, "trace")
 _KERNEL, _CALL, _BOTH, _COPIES, _EXCHANGE, _TRACE = range(len(_WORDS))
@@ -147,22 +148,16 @@ def _fold_exchanges(
     calls: Calls, numbers: dict[str, Int64], valid: dict[str, Flags], op: Int64, ops: list[str]
 ) -> Flags:
     """Makes grouped sends and receives one that a framework's range names, in place; returns which stay rows."""
-    keep: Flags = np.ones(calls.count, np.bool_)
     send = ops.index(SEND) if SEND in ops else -2
     recv = ops.index(RECV) if RECV in ops else -2
     paired = (op == send) | (op == recv)
-    if not paired.any():
-        return keep
     units = len(calls.unit_start)
     calls_in = np.bincount(calls.unit, minlength=units)
     all_paired = np.bincount(calls.unit, ~paired, minlength=units) == 0
     context = calls.unit_context
     said = (context >= 0) & (calls_in >= 1) & all_paired & ~np.isin(context, (send, recv))
-    if not said.any():
-        return keep
-    mine = said[calls.unit]
-    firsts = np.concatenate(([True], calls.unit[1:] != calls.unit[:-1]))
-    keep = ~mine | firsts
+    mine, firsts = said[calls.unit], np.zeros(calls.count, np.bool_)
+    firsts[run_starts(calls.unit)] = True
     head = np.flatnonzero(mine & firsts)
     op[head] = context[calls.unit[head]]
     # 0 where it is not known
@@ -171,7 +166,7 @@ def _fold_exchanges(
     numbers["bytes"][head] = np.where(fits, sent[calls.unit[head]], 0).astype(np.int64)
     valid["bytes"][head] &= fits
     valid["peer"][head] = valid["sequence"][head] = False  # those of its first call
-    return keep
+    return ~mine | firsts
 
 
 def _of_kernels(kernels: Kernels, rows: Int64, contexts: Contexts) -> dict[str, Any]:

@@ -407,8 +407,6 @@ class _DeviceWork:
 def _saves(ranges: Any, names: Sequence[str | None], codes: Int64, starts: Int64, ends: Int64) -> Flags:
     result = np.zeros(len(starts), bool)
     wanted = [code for code, name in enumerate(names) if name and len(name) <= LONGEST_NAME and CHECKPOINT.search(name)]
-    if not wanted:
-        return result
     at = integers(ranges.column("start"), _NONE)[np.isin(codes, wanted)]
     step = np.searchsorted(starts, at, "right") - 1
     inside = (step >= 0) & (at < ends[np.maximum(step, 0)])

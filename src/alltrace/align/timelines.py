@@ -336,8 +336,6 @@ def _name_senders(kinds: Kinds) -> None:
 def _group_ranks(member: Int64, communicator: Int64, recorded: Int64, size: Int64) -> Int64:
     """Each member's number in its communicator; if no row has it but all are there, they are numbered in order."""
     lacking = np.flatnonzero((recorded < 0) & (communicator >= 0))
-    if not len(lacking):
-        return recorded
     result: Int64 = recorded.copy()
     pairs, inverse = distinct_rows(communicator, member)
     best, sizes = (folded(np.maximum, inverse, values, pairs.shape[1], -1) for values in (recorded, size))

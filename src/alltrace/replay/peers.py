@@ -39,8 +39,6 @@ def host_time_ns(replay: Replay, ranks: Int64, steps: Int64) -> Floats:
     graph = replay.graph
     own = np.flatnonzero((replay.rank[graph.target] >= 0) & (replay.host_ns > 0))
     spent = np.zeros((len(ranks), len(steps)))
-    if not len(own):
-        return spent
     anchor, target = graph.source[own], graph.target[own]
     order = np.lexsort((replay.host_ns[own], replay.step[target], anchor))
     anchor, target, host = anchor[order], target[order], replay.host_ns[own][order]

@@ -347,8 +347,6 @@ class _Builder:
         """For the pieces `at` the piece of another track that ended last before each, if it can have waited."""
         w = self._work
         binding = np.full(len(w.start), -1, np.int32)
-        if not len(at):
-            return binding
         other = np.full(len(at), -1, np.int64)
         for low, high in zip(self._bounds[:-1].tolist(), self._bounds[1:].tolist(), strict=True):
             elsewhere = w.track[at] != w.track[low]

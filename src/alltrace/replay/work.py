@@ -110,8 +110,6 @@ def _with_blocked_calls(waits: Waits, work: Work) -> Waits:
     blocked.append((work.launch[copied], work.launched[copied], work.track[copied]))
     start, end, track = (np.concatenate(columns) for columns in zip(*blocked, strict=True))
     fresh = ~np.isin(end, waits.end)
-    if not fresh.any():
-        return waits
     both = ((waits.start, start[fresh]), (waits.end, end[fresh]), (waits.track, track[fresh]))
     start, end, track = (np.concatenate(columns) for columns in both)
     order = np.argsort(end, kind="stable")
