@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 
+from alltrace.align import message_partners
 from alltrace.align.message_partners import (
     _LEAST,
     CLEAR,
@@ -80,14 +81,21 @@ def test_the_density_of_a_sample_is_that_of_its_nearest_over_chance():
 def test_an_exchange_frees_two_ends_and_brings_them_together():
     edges = _edges(lane([0, 0], [10, 20]), lane([0, 0], [11, 18]), 0)  # all four
     edges = edges._replace(other=edges.other + 2)
-    gain, new, first, second = _exchanges(edges, np.array([4.0, 9.0, 3.0, 1.0]), np.array([0, 3]), 4)
+    gain, replaced = _exchanges(edges, np.array([4.0, 9.0, 3.0, 1.0]), np.array([0, 3]), 4)
     assert gain.tolist() == [9.0 + 3.0 - 4.0 - 1.0] * 2
-    assert new.tolist() == [[1, 2], [2, 1]]
-    assert (first.tolist(), second.tolist()) == ([0, 3], [3, 0])
-    gain, new, first, second = _exchanges(edges, np.array([4.0, 9.0, 3.0, -1.0]), np.array([0]), 4)
+    assert replaced.tolist() == [[0, 3], [3, 0]]
+    gain, replaced = _exchanges(edges, np.array([4.0, 9.0, 3.0, -1.0]), np.array([0]), 4)
     assert gain.tolist() == [9.0 + 3.0 - 4.0] * 2  # the one that loses its partner takes what is free
-    assert new.tolist() == [[1, 2], [2, 1]]
-    assert (first.tolist(), second.tolist()) == ([0, 0], [-1, -1])
+    assert replaced.tolist() == [[0, -1], [-1, 0]]
+
+
+def test_messages_that_others_could_be_as_well_are_withheld(monkeypatch):
+    # of four edges between two operations of each lane, each of two pairs of messages
+    edges = _edges(lane([0, 0], [10, 20]), lane([0, 0], [11, 18]), 0)
+    edges = edges._replace(other=edges.other + 2)
+    for scores, messages in (([9.0, 1.0, 1.0, 4.0], [0, 3]), ([9.0, 5.0, 4.5, 1.0], []), ([9.0, 8.9, 8.9, 0.1], [])):
+        monkeypatch.setattr(message_partners, "_likelihood", lambda *_, scores=scores: np.array(scores))
+        assert message_partners._chosen(edges, 4).tolist() == messages
 
 
 def test_mates_exchange_enough_messages():

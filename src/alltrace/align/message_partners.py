@@ -190,40 +190,17 @@ def _chosen(edges: _Edges, count: int) -> Int64:
     score, chosen = np.zeros(len(edges.one)), sample
     for _ in range(_ROUNDS):
         score = _likelihood(edges, sample)
-        chosen = _improved(edges, score, _greedy(edges, score, 0, count), count)
+        chosen = _greedy(edges, score, 0, count)
         if len(chosen) == len(sample) and (np.sort(chosen) == np.sort(sample)).all():
             break
         sample = chosen
-    gain, _, first, second = _exchanges(edges, score, chosen, count)
-    doubtful = np.zeros(len(edges.one), np.bool_)
-    close = gain > -CLEAR
-    doubtful[first[close]] = True
-    doubtful[second[close & (second >= 0)]] = True
-    return np.sort(chosen[~doubtful[chosen] & (score[chosen] > 0.0)])
+    gain, replaced = _exchanges(edges, score, chosen, count)
+    doubtful = np.isin(chosen, replaced[:, gain > -CLEAR])
+    return np.sort(chosen[~doubtful & (score[chosen] > 0.0)])
 
 
-def _improved(edges: _Edges, score: Floats, chosen: Int64, count: int) -> Int64:
-    """The chosen edges after those were exchanged that make all together likelier."""
-    for _ in range(_ROUNDS):
-        gain, new, first, second = _exchanges(edges, score, chosen, count)
-        better = np.flatnonzero(gain > 0.0)
-        if not len(better):
-            break
-        taken = np.zeros(count, np.bool_)
-        is_chosen = np.zeros(len(edges.one), np.bool_)
-        is_chosen[chosen] = True
-        for n in better[np.argsort(-gain[better], kind="stable")].tolist():
-            old, fresh = [e for e in (first[n], second[n]) if e >= 0], [e for e in new[n] if e >= 0]
-            touched = np.unique(np.concatenate([[edges.one[e], edges.other[e]] for e in (*old, *fresh)]))
-            if not taken[touched].any():
-                taken[touched] = True
-                is_chosen[old], is_chosen[fresh] = False, True
-        chosen = np.flatnonzero(is_chosen)
-    return chosen
-
-
-def _exchanges(edges: _Edges, score: Floats, chosen: Int64, count: int) -> tuple[Floats, Int64, Int64, Int64]:
-    """For each edge that is not chosen what it would gain, with what it adds (n, 2), and what it takes out.
+def _exchanges(edges: _Edges, score: Floats, chosen: Int64, count: int) -> tuple[Floats, Int64]:
+    """For each edge that is not chosen what it would gain, and the chosen ones that it takes out (2, n), -1 for none.
 
     It brings in the edge between those that lose their partners, if there is one.
     """
@@ -259,9 +236,7 @@ def _exchanges(edges: _Edges, score: Floats, chosen: Int64, count: int) -> tuple
     def worth(edge: Int64) -> Floats:
         return np.where(edge >= 0, np.maximum(score[edge], 0.0), 0.0)
 
-    gain = score[out] + worth(back) - worth(first) - worth(second)
-    swap = first < 0
-    return gain, np.stack((out, back), axis=1), np.where(swap, second, first), np.where(swap, -1, second)
+    return score[out] + worth(back) - worth(first) - worth(second), np.stack((first, second))
 
 
 def message_pairs(
