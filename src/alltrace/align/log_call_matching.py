@@ -62,10 +62,6 @@ class LoggedCalls:
     bytes: Int64
     utc_ns: Int64 | None  # when its line was written, in UTC or a local time of an unknown zone; None without times
 
-    def cut(self, low: int, high: int) -> LoggedCalls:
-        times = None if self.utc_ns is None else self.utc_ns[low:high]
-        return LoggedCalls(self.op[low:high], self.kind[low:high], self.group[low:high], self.bytes[low:high], times)
-
 
 @dataclass(frozen=True)
 class CallMatch:
@@ -91,7 +87,8 @@ def match_calls(trace: TracedOps, log: LoggedCalls) -> CallMatch:
     found: list[Alignment] = []
     agreeing = 0.0
     for low, high in windows:
-        part = log.cut(low, high)
+        times = None if log.utc_ns is None else log.utc_ns[low:high]
+        part = LoggedCalls(log.op[low:high], log.kind[low:high], log.group[low:high], log.bytes[low:high], times)
         for width, many in _PIECES:
             place = _place(trace, part, width, many)
             agreeing = max(agreeing, place.agreeing)

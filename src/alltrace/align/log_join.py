@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from alltrace.align.call_order import ranks_named
 from alltrace.align.log_call_matching import CallMatch, LoggedCalls, TracedOps, match_calls
-from alltrace.align.logged_units import Units, units_of
+from alltrace.align.logged_units import NUMBERS, Units, units_of
 from alltrace.align.matching import Matching
 from alltrace.align.nccl_names import POINT_TO_POINT
 from alltrace.align.rank_parts import part_file
@@ -43,7 +43,6 @@ LEAST_SHARE = 0.8
 _PURE_CHANCE = 0.7
 _SAME_GROUP = 0.9
 _UNKNOWN = -(1 << 63)
-_NUMBERS = ("bytes", "count", "root", "peer", "group_rank", "group_size")
 _SHARED = ("bytes", "count", "datatype", "communicator", "group_size")
 """What all members of an instance have in common."""
 _GUESSED = "inferred "
@@ -215,7 +214,7 @@ def _filled(table: Any, rows: Int64, at: Int64, units: Units, new: set[str]) -> 
     here = np.maximum(call, 0)
     changed = np.zeros(count, np.bool_)
     fills: dict[str, tuple[Int64, Flags]] = {
-        name: (units.numbers[name][here], (call >= 0) & (units.numbers[name][here] >= 0)) for name in _NUMBERS
+        name: (units.numbers[name][here], (call >= 0) & (units.numbers[name][here] >= 0)) for name in NUMBERS
     }
     fills["communicator"] = units.communicator_id[here], (call >= 0) & (units.communicator_id[here] != 0)
     fills["datatype"] = units.datatype_id[here], (call >= 0) & (units.datatype_id[here] != 0)

@@ -242,13 +242,9 @@ def read_kernels(rank: Rank) -> Kernels:
     none = TABLES["kernels"].arrow_schema(columns).empty_table()
     pieces = file_pieces(rank, "kernels", columns) if rank.has("kernels") else ()
     parts = [piece.filter(pa.array(is_one_of(piece.column("kind"), COMMUNICATION))) for piece in pieces]
-    kernels, copies = pa.concat_tables([none, *parts]), rank.table("copies", [*_KERNEL_COLUMNS, "collective"])
-    copies = copies.filter(pa.array(is_true(copies.column("collective")))).drop_columns("collective")
-    copies = copies.append_column("name", pa.nulls(copies.num_rows, kernels.schema.field("name").type))
-    waits = is_one_of(kernels.column("kind"), (EXCHANGE,)), np.zeros(copies.num_rows, np.bool_)
-    table = pa.concat_tables([kernels.drop_columns("kind"), copies])
-    table = table.append_column("copied", pa.array(np.arange(table.num_rows) >= kernels.num_rows))
-    table = table.append_column("exchanging", pa.array(np.concatenate(waits)))
+    copies = rank.table("copies", [*_KERNEL_COLUMNS, "collective"])
+    copies = copies.filter(pa.array(is_true(copies.column("collective"))))
+    table = pa.concat_tables([none, *parts, copies], promote_options="default")  # copies have no name and no kind
     table = table.filter(pc.and_(pc.is_valid(table.column("start")), pc.is_valid(table.column("end"))))
     table = table.take(pc.sort_indices(table.column("start"))).combine_chunks()
     ids, at = coded(table.column("name"))
@@ -261,7 +257,7 @@ def read_kernels(rank: Rank) -> Kernels:
     )
     thread, api_start, api_end = _launches(rank, process, correlation)
     start, end = table.column("start").to_numpy(), table.column("end").to_numpy()
-    copied, exchanging = (is_true(table.column(c)) for c in ("copied", "exchanging"))
+    copied, exchanging = is_true(table.column("collective")), is_one_of(table.column("kind"), (EXCHANGE,))
     return Kernels(
         start,
         end,

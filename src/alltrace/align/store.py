@@ -158,14 +158,13 @@ def _matched(
 
 def _half(progress: Callable[[int], None] | None) -> Callable[[int], None]:
     """What is called with the number of ranks collected and with those matched: a rank is done once it was both."""
-    done = told = 0
+    done = 0
 
     def advance(ranks: int) -> None:
-        nonlocal done, told
-        done += ranks
-        if progress is not None and done // 2 > told:
-            progress(done // 2 - told)
-            told = done // 2
+        nonlocal done
+        before, done = done, done + ranks
+        if progress is not None and done // 2 > before // 2:
+            progress(done // 2 - before // 2)
 
     return advance
 
