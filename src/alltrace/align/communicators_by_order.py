@@ -198,7 +198,7 @@ def _lanes(timelines: AnyTimelines, clocks: Mapping[int, RankClock]) -> Iterator
         its = timelines.of(rank)
         rows = np.flatnonzero(nameless[its.kind])
         clock = clocks[rank]
-        start, end = clock.common_times(its.start[rows]), clock.common_times(its.end[rows])
+        start, end = clock.common(its.start[rows]), clock.common(its.end[rows])
         order = np.argsort(start, kind="stable")
         stream = kinds.stream[its.kind[rows]]
         for one in np.unique(stream).tolist():

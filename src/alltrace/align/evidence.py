@@ -25,8 +25,6 @@ from alltrace.trace.schema import TABLES
 
 _NAMES = TABLES["collectives"].name_columns()
 _MOST = 2.0**63
-_KERNEL = "kernel"
-"""The evidence of an operation that is known from its kernel alone."""
 
 
 def collect(rank: Rank) -> Any:
@@ -154,7 +152,7 @@ def fold_groups(table: Any) -> Any:
     unknown = ((peer[shown] < 0) & (count(sends) > 1) & (count(~sends) > 1))[folded]
     if unknown.any():
         evidence = folded_rows.column("evidence").cast(pa.string())
-        changed["evidence"] = pc.if_else(pa.array(unknown), _KERNEL, evidence).dictionary_encode()
+        changed["evidence"] = pc.if_else(pa.array(unknown), "kernel", evidence).dictionary_encode()
     for name in ("bytes", "count"):
         sizes = integers(calls.column(name), -1)
         total = np.bincount(group, np.where(moved & (sizes >= 0), sizes, 0), groups)[folded]

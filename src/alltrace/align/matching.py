@@ -74,7 +74,12 @@ class Matching:
         for member in self.instance:
             of_rank.setdefault(self.timelines.rank_of(member), []).append(member)
         for rank, members in of_rank.items():
-            parts = [self._of_member(m) for m in members]
+            parts = []
+            for member in members:
+                its, number = self.timelines.of(member), self.instance[member]
+                rows = np.flatnonzero(number >= 0)
+                sure = self.confidence[member][rows]
+                parts.append((number[rows], its.row[rows], its.start[rows], its.end[rows], sure))
             instance, row, start, end, confidence = (np.concatenate(column) for column in zip(*parts, strict=True))
             order = np.lexsort((row, instance))
             instance = instance[order]
@@ -91,11 +96,6 @@ class Matching:
                 },
                 schema=MEMBERS.arrow_schema(),
             )
-
-    def _of_member(self, member: int) -> tuple[Int64, Int64, Int64, Int64, Floats]:
-        its, number = self.timelines.of(member), self.instance[member]
-        rows = np.flatnonzero(number >= 0)
-        return number[rows], its.row[rows], its.start[rows], its.end[rows], self.confidence[member][rows]
 
     def evidence(self, most: int = MOST_EVIDENCE) -> Evidence:
         """What clocks are made from: all instances, or the first and every second, fourth or so of each group."""
@@ -213,8 +213,8 @@ def _lawful(operations: Timelines, matching: Matching, inferred: Inferred, ranks
     for member, number in matching.instance.items():
         its, clock = operations.of(member), clocks[member]
         rows = np.flatnonzero((number >= 0) & meets[its.kind])
-        np.maximum.at(last, number[rows], clock.common_times(its.start[rows]))
-        np.minimum.at(first, number[rows], clock.common_times(its.end[rows]))
+        np.maximum.at(last, number[rows], clock.common(its.start[rows]))
+        np.minimum.at(first, number[rows], clock.common(its.end[rows]))
         of[number[rows]] = inferred.of(member)[rows] % PART
     slack_ns = max(clock.scale_ns for clock in clocks.values())
     own = np.flatnonzero(of >= 0)
@@ -299,8 +299,8 @@ def _member(timelines: AnyTimelines, clock: RankClock, member: int, rows: Int64)
     return Member(
         op=np.where(kinds.paired[kind] != 0, -1, kinds.op[kind]),
         size=kinds.size[kind],
-        start=clock.common_times(its.start[rows]),
-        end=clock.common_times(its.end[rows]),
+        start=clock.common(its.start[rows]),
+        end=clock.common(its.end[rows]),
         meets=kinds.synchronising[kind] | kinds.exchanging[kind],
         way=np.where(kinds.tag[kind] != -1, kinds.paired[kind], 0),
         number=its.sequence[rows],
@@ -338,7 +338,7 @@ def _result(
         rows = np.flatnonzero(before >= 0)
         of = before[rows]
         size[of] += 1
-        first_end[of] = np.minimum(first_end[of], clocks[member].common_times(timelines.of(member).end[rows]))
+        first_end[of] = np.minimum(first_end[of], clocks[member].common(timelines.of(member).end[rows]))
         sure = confidence_of[member][rows]
         second[of] = np.maximum(second[of], np.minimum(best[of], sure))
         best[of] = np.maximum(best[of], sure)
