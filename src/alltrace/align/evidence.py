@@ -20,7 +20,7 @@ from alltrace.align.nccl_names import ALL_TO_ALL, POINT_TO_POINT, RECV, SEND, SE
 from alltrace.align.nccl_trace import read_trace
 from alltrace.run.rank import Rank
 from alltrace.trace.arrays import Flags, Int64, coded, integers, is_one_of
-from alltrace.trace.distinct import distinct_rows, occurrences
+from alltrace.trace.distinct import distinct, distinct_rows, occurrences
 from alltrace.trace.schema import TABLES
 
 _NAMES = TABLES["collectives"].name_columns()
@@ -114,11 +114,7 @@ def fold_groups(table: Any) -> Any:
     several = np.bincount(group)[group] > 1
     if not several.any():
         return table
-    rows, calls, group = (
-        rows[several],
-        calls.filter(pa.array(several)),
-        np.unique(group[several], return_inverse=True)[1],
-    )
+    rows, calls, group = rows[several], calls.filter(pa.array(several)), distinct(group[several])[1]
     groups = int(group.max()) + 1
     head = np.unique(group, return_index=True)[1]
     peer, own, size = (integers(calls.column(c), -1) for c in ("peer", "group_rank", "group_size"))

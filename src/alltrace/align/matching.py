@@ -28,7 +28,7 @@ from alltrace.align.schema import LEAST_MATCHING_SCORE, Group
 from alltrace.align.timelines import PART, AnyTimelines, Kinds, NamedTimelines, Timelines, message_keys
 from alltrace.run.overlay import MEMBERS
 from alltrace.trace.arrays import Flags, Floats, Int64
-from alltrace.trace.distinct import distinct_rows, occurrences, rows_by
+from alltrace.trace.distinct import distinct, distinct_rows, occurrences, rows_by
 from alltrace.trace.number_text import counted
 
 MOST_EVIDENCE = 500_000
@@ -346,8 +346,7 @@ def _result(
     order = alive[np.argsort(first_end[alive], kind="stable")]
     renumbered = np.full(count + 1, -1, np.int64)
     renumbered[order] = np.arange(len(order))
-    communicator = communicator_of[order]
-    used, place = np.unique(communicator, return_inverse=True)
+    used, place = distinct(communicator_of[order])
     explained = Explained(timelines, clocks, size[order])
     number: dict[int, Int64] = {}
     confidence: dict[int, Floats] = {}
@@ -378,19 +377,14 @@ def _result(
         int(kinds.count[kinds.nameless & tried & its].sum()) for its in (kinds.messages, ~kinds.messages)
     )
     notes = _notes(timelines.calls_only, guessed, withheld, lacking(timelines, clocks, alone), timelines.tested, unsure)
+    notes = (*notes, *misordered(timelines, number, clocks))
+    reason, ordinal, whole = (
+        reason_of(score, explained.unnamed, by_rank, apart),
+        occurrences(place),
+        explained.score(1.0),
+    )
     return Matching(
-        timelines=timelines,
-        clocks=clocks,
-        instance=number,
-        confidence=confidence,
-        communicator=place.reshape(-1),
-        ordinal=occurrences(place),
-        groups=groups,
-        unmatched=unmatched,
-        notes=(*notes, *misordered(timelines, number, clocks)),
-        score=score,
-        explained=explained.score(1.0),
-        reason=reason_of(score, explained.unnamed, by_rank, apart),
+        timelines, clocks, number, confidence, place, ordinal, groups, unmatched, notes, score, reason, whole
     )
 
 

@@ -73,10 +73,8 @@ def described(
     first = run_starts(instance)
     counts = np.diff(np.concatenate((first, [len(instance)])))
     place = np.repeat(np.arange(len(first)), counts)
-    last_arrival, last_end, first_arrival = (
-        f.reduceat(v, first) if len(first) else v
-        for f, v in ((np.maximum, start), (np.maximum, end), (np.minimum, start))
-    )
+    last_arrival, last_end = (np.maximum.reduceat(times, first) for times in (start, end))
+    first_arrival = np.minimum.reduceat(start, first)
     # of equal arrivals the lowest rank's
     arrived_last = np.flatnonzero(start == last_arrival[place])
     which = arrived_last[np.unique(place[arrived_last], return_index=True)[1]]

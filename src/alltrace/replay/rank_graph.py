@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from alltrace.replay.graph import Arcs, Int32
-from alltrace.replay.work import COMPUTE, COPY, ELSEWHERE, EVERY, OTHER, TRANSFER, UNKNOWN, Waits, Work, read
+from alltrace.replay.work import COMPUTE, COPY, ELSEWHERE, EVERY, OTHER, TRANSFER, UNKNOWN, Work, read
 from alltrace.run.clock import ClockMap
 from alltrace.run.rank import Rank
 from alltrace.trace.arrays import Int64, blocks, integers
@@ -83,12 +83,7 @@ class RankGraph:
 
 def rank_graph(rank: Rank, matched: Int64) -> RankGraph:
     """The nodes and arcs of one rank; `matched` are rows of its `collectives` that are members of an instance."""
-    matched = np.unique(matched)
-    work, waits = read(rank, matched)
-    meetings, unplaced = _host_meetings(rank, matched, {r for rows in work.rows.values() for r in rows})
-    graph = _Builder(
-        rank.rank, work, waits, meetings, unplaced, _begun(rank, work), of_host=rank.host_work is not None
-    ).build()
+    graph = _Builder(rank, np.unique(matched)).build()
     if rank.host_work is None:
         return graph
     # what nothing explains is a pause of the host that works
@@ -136,23 +131,11 @@ def _begun(rank: Rank, work: Work) -> dict[int, int]:
 
 
 class _Builder:
-    """Makes the graph of one rank."""
-
-    def __init__(
-        self,
-        rank: int,
-        work: Work,
-        waits: Waits,
-        meetings: list[tuple[int, int, int, int]],
-        unplaced: int,
-        begun: dict[int, int],
-        *,
-        of_host: bool,
-    ) -> None:
-        self._of_host, self._begun = of_host, begun
-        self._rank, self._work, self._waits, self._meetings, self._unplaced = rank, work, waits, meetings, unplaced
-        self._arcs = Arcs()
-        w = work
+    def __init__(self, rank: Rank, matched: Int64) -> None:
+        self._rank, self._of_host, self._arcs = rank.rank, rank.host_work is not None, Arcs()
+        self._work, self._waits = w, _ = read(rank, matched)
+        self._meetings, self._unplaced = _host_meetings(rank, matched, {r for rows in w.rows.values() for r in rows})
+        self._begun = _begun(rank, w)
         count = len(w.start)
         self._bounds = np.searchsorted(w.track, np.arange(len(w.tracks) + 1))
         self._first = np.ones(count, np.bool_)
