@@ -171,8 +171,8 @@ def medians(values: Floats, first: Int64) -> Floats:
     return middles
 
 
-def measured(ends: Ends, clocks: Clocks) -> tuple[Cells, Flags]:
-    """The cells by `clocks`, and which ends are no outliers."""
+def measured(ends: Ends, clocks: Clocks) -> Cells:
+    """The cells by `clocks`."""
     late, middle = late_ends(ends, clocks)
     cells, cell = len(ends.block), ends.cell
     by_cell, begins = ends.by_cell
@@ -218,7 +218,7 @@ def measured(ends: Ends, clocks: Clocks) -> tuple[Cells, Flags]:
     # a cell of which half are outliers is no surer than they are
     usual = sigma[ends.block]
     noise *= np.where(own > OUTLIER_SIGMAS * usual, np.square(own / usual), 1.0)
-    found = Cells(
+    return Cells(
         ends.block,
         ends.rank_of_cell,
         ends.role,
@@ -230,7 +230,6 @@ def measured(ends: Ends, clocks: Clocks) -> tuple[Cells, Flags]:
         over(noise, total, np.inf),
         np.where(parts > 2, over(noise, square, np.inf), np.inf),
     )
-    return found, worth > 0
 
 
 class Sums:

@@ -276,10 +276,9 @@ def _settled(ends: Ends, clocks: Clocks, sharing: Sharing, wanted: Flags) -> tup
 
     What the ends contradict of `sharing` is changed.
     """
-    span = float(np.ptp(ends.end)) if len(ends.end) else 0.0
-    begun, cells = clocks, measured(ends, clocks)[0]
-    for turn in range(_PASSES):
-        cells = measured(ends, clocks)[0] if turn else cells
+    turn, span = 0, float(np.ptp(ends.end)) if len(ends.end) else 0.0
+    while True:
+        cells = measured(ends, clocks)
         units, begun, moved = sharing.units, clocks, 0.0
         rows = cells.between(units.clock, sloped=True)
         if wanted.any() and len(rows):
@@ -296,9 +295,9 @@ def _settled(ends: Ends, clocks: Clocks, sharing: Sharing, wanted: Flags) -> tup
         moved = max(moved, float(np.abs(clocks.ahead_ns - begun.ahead_ns).max(initial=0.0)))
         # the first passes bring clocks together that are minutes apart; a fit between two answers would move for ever
         settled = turn > 1 and moved < SETTLED_NS + sigma * (turn / _PASSES) ** 2
-        if settled and not sharing.corrected(cells, ends, begun):
-            break
-    return begun, cells
+        turn += 1
+        if (settled and not sharing.corrected(cells, ends, begun)) or turn == _PASSES:
+            return begun, cells
 
 
 def _held(

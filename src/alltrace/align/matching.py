@@ -378,11 +378,8 @@ def _result(
     )
     notes = _notes(timelines.calls_only, guessed, withheld, lacking(timelines, clocks, alone), timelines.tested, unsure)
     notes = (*notes, *misordered(timelines, number, clocks))
-    reason, ordinal, whole = (
-        reason_of(score, explained.unnamed, by_rank, apart),
-        occurrences(place),
-        explained.score(1.0),
-    )
+    reason = reason_of(score, explained.unnamed, by_rank, apart)
+    ordinal, whole = occurrences(place), explained.score(1.0)
     return Matching(
         timelines, clocks, number, confidence, place, ordinal, groups, unmatched, notes, score, reason, whole
     )
