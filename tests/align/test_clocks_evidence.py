@@ -51,7 +51,7 @@ def test_operations_that_are_too_short_or_of_hosts_apart_are_no_evidence(monkeyp
         used.append(evidence.instance[of].tolist())
         if len(used) == 2:
             raise StopIteration
-        return (SimpleNamespace(component=np.arange(2)), {}), SimpleNamespace()
+        return SimpleNamespace(component=np.arange(2)), {}, SimpleNamespace()
 
     monkeypatch.setattr(clocks, "_fit_with_jumps", fit)
     with pytest.raises(StopIteration):

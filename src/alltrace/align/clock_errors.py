@@ -61,18 +61,14 @@ def lateness(cells: Cells, rows: NDArray[np.intp], units: Units, components: int
             worth * of_like(v)
             for v in (square, (1.0 - weight / of_unit(weight)[unit]) * (1.0 - weight / of_block(weight)[block]))
         )
-        typical = _middle(over(seen, own), own)
+        shares = over(seen, own)
+        order = np.argsort(shares)
+        reached = np.cumsum(own[order])
+        typical = float(shares[order][np.searchsorted(reached, reached[-1] / 2)])  # the median, which none alone moves
         typical = (freedom * typical + _ASSUMED * max(typical, 1.0)) / (freedom + _ASSUMED)
         share = ((seen + _ASSUMED * typical) / (own + _ASSUMED))[like]
         share = np.maximum(share - noise / scatter, 0.0)
     return Lateness(share * scatter, noise, _student(freedom + _ASSUMED))
-
-
-def _middle(values: Floats, weights: Floats) -> float:
-    """The weighted median of values, which no single one moves."""
-    order = np.argsort(values)
-    reached = np.cumsum(weights[order])
-    return float(values[order][np.searchsorted(reached, reached[-1] / 2)])
 
 
 def offset_errors(

@@ -156,11 +156,11 @@ def _solved(evidence: Evidence, ranks: Sequence[PlacedRank]) -> _State:
     hosts = list(dict.fromkeys(p.host for p in ranks))
     lasting = evidence.end - evidence.start >= SHORTEST_NS
     used, exchanges = evidence.synchronising & lasting, (evidence.direction == EXCHANGE) & lasting
-    fit, sharing = _fit_with_jumps(evidence, used, ranks)
-    if exchanges.any() and len(np.unique(fit[0].component)) > 1:
+    fit, jumps, sharing = _fit_with_jumps(evidence, used, ranks)
+    if exchanges.any() and len(np.unique(fit.component)) > 1:
         # the two ends of a message end together too, if less sharply; which is the sender is not known
-        fit, sharing = _fit_with_jumps(evidence, used | exchanges, ranks)
-    state = _State(ranks, hosts, sharing.host, *fit, np.zeros(len(ranks)), np.zeros(len(ranks), np.int64))
+        fit, jumps, sharing = _fit_with_jumps(evidence, used | exchanges, ranks)
+    state = _State(ranks, hosts, sharing.host, fit, jumps, np.zeros(len(ranks)), np.zeros(len(ranks), np.int64))
     if sharing.contradicted.any():
         of = number_ranges(
             [p.rank for p, wrong in zip(ranks, sharing.contradicted[sharing.host], strict=True) if wrong]
@@ -180,7 +180,7 @@ def _solved(evidence: Evidence, ranks: Sequence[PlacedRank]) -> _State:
 
 def _fit_with_jumps(
     evidence: Evidence, used: Flags, ranks: Sequence[PlacedRank]
-) -> tuple[tuple[_Fit, dict[int, Jump]], Sharing]:
+) -> tuple[_Fit, dict[int, Jump], Sharing]:
     """Fits; where a clock stepped, again without the shorter side, so that it is not smeared over the run."""
     seen = np.bincount(evidence.rank[used | (np.abs(evidence.direction) == 1)], minlength=len(ranks)) > 0
     # whole ns up to 2^53, which is a hundred days
@@ -196,7 +196,7 @@ def _fit_with_jumps(
         ends = ends.only(jump.kept(ends, fit.units.clock))
         jumps[jump.clock] = jump
     # only now the rates are free of the steps
-    return (fit, {n: j.measured(whole, fit.clocks, fit.units.clock) for n, j in jumps.items()}), sharing
+    return fit, {n: j.measured(whole, fit.clocks, fit.units.clock) for n, j in jumps.items()}, sharing
 
 
 def _fitted(ends: Ends, sharing: Sharing) -> _Fit:

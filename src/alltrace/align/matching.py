@@ -11,9 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from alltrace.align.call_order import misordered, ranks_named
 from alltrace.align.clock_sharing import FEW, PlacedRank
@@ -111,25 +113,15 @@ class Matching:
         direction = np.where(kinds.exchanging, 2, kinds.paired).astype(np.int8)
         # of a message of MPI it is only known that none is received before
         sent = (kinds.tag != -1) & (kinds.paired > 0)
-        parts = []
+        meets, none = kinds.synchronising & ~kinds.early, np.zeros(0, np.int64)
+        parts: list[tuple[NDArray[Any], ...]] = [(none, none, none, none, none, meets[:0], direction[:0])]
         for member, number in self.instance.items():
             its, rank = self.timelines.of(member), self.timelines.rank_of(member)
             rows = np.flatnonzero(number >= 0)
             rows = rows[chosen[number[rows]]]
-            parts.append(
-                (
-                    number[rows],
-                    self.communicator[number[rows]],
-                    np.full(len(rows), rank),
-                    its.start[rows],
-                    np.where(sent[its.kind[rows]], its.start[rows], its.end[rows]),
-                    kinds.synchronising[its.kind[rows]] & ~kinds.early[its.kind[rows]],
-                    direction[its.kind[rows]],
-                )
-            )
-        if not parts:
-            none = np.zeros(0, np.int64)
-            return Evidence(none, none, none, none, none, np.zeros(0, np.bool_), np.zeros(0, np.int8))
+            of, kind, start = number[rows], its.kind[rows], its.start[rows]
+            end = np.where(sent[kind], start, its.end[rows])
+            parts.append((of, self.communicator[of], np.full(len(of), rank), start, end, meets[kind], direction[kind]))
         columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
         order = np.lexsort((columns[2], columns[0]))
         if self.timelines.devices > 1:  # of the devices of a rank, one is evidence for its clock

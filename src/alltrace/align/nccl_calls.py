@@ -238,9 +238,9 @@ class Kernels:
 
 def read_kernels(rank: Rank) -> Kernels:
     """The communication kernels of a rank, by the kernel rules, and its copies that communicate."""
-    columns = [*_KERNEL_COLUMNS, "name", "kind"]
-    none = TABLES["kernels"].arrow_schema(columns).empty_table()
-    pieces = file_pieces(rank, "kernels", columns) if rank.has("kernels") else ()
+    wanted = [*_KERNEL_COLUMNS, "name", "kind"]
+    none = TABLES["kernels"].arrow_schema(wanted).empty_table()
+    pieces = file_pieces(rank, "kernels", wanted) if rank.has("kernels") else ()
     parts = [piece.filter(pa.array(is_one_of(piece.column("kind"), COMMUNICATION))) for piece in pieces]
     copies = rank.table("copies", [*_KERNEL_COLUMNS, "collective"])
     copies = copies.filter(pa.array(is_true(copies.column("collective"))))
@@ -252,28 +252,14 @@ def read_kernels(rank: Rank) -> Kernels:
     named = [operation_of_kernel(t) for t in texts]
     ops, op = numbered(named)
     datatypes, datatype = numbered([datatype_of_kernel(t, o) for t, o in zip(texts, named, strict=True)])
-    process, device, stream, correlation = (
-        integers(table.column(c), -1) for c in ("process", "device", "stream", "correlation")
-    )
-    thread, api_start, api_end = _launches(rank, process, correlation)
-    start, end = table.column("start").to_numpy(), table.column("end").to_numpy()
-    copied, exchanging = is_true(table.column("collective")), is_one_of(table.column("kind"), (EXCHANGE,))
-    return Kernels(
-        start,
-        end,
-        process,
-        device,
-        stream,
-        thread,
-        op[at],
-        datatype[at],
-        api_start,
-        api_end,
-        copied,
-        exchanging,
-        ops,
-        datatypes,
-    )
+    columns: dict[str, Any] = {c: integers(table.column(c), -1) for c in _KERNEL_COLUMNS}
+    launches = _launches(rank, columns["process"], columns.pop("correlation"))
+    columns |= zip(("thread", "api_start", "api_end"), launches, strict=True)
+    columns |= {
+        "copied": is_true(table.column("collective")),
+        "exchanging": is_one_of(table.column("kind"), (EXCHANGE,)),
+    }
+    return Kernels(**columns, op=op[at], datatype=datatype[at], ops=ops, datatypes=datatypes)
 
 
 def _launches(rank: Rank, process: Int64, correlation: Int64) -> tuple[Int64, Int64, Int64]:

@@ -135,13 +135,6 @@ def _units(ops: _Operations, kernels: Kernels) -> tuple[Int64, Int64]:
     return np.searchsorted(numbers, unit_of_op), np.where(unit < 0, -1, np.searchsorted(numbers, unit))
 
 
-def _fits(ops: _Operations, kernels: Kernels, of: Int64, kernel: Int64) -> Any:
-    """Whether each operation can be the kernel's of the same row, by its name."""
-    kinds = [*kernels.ops, None]
-    table = np.array([[k is None or k == o or (k == SEND_RECV and o in SENT) for k in kinds] for o in ops.names])
-    return table[ops.op[of], kernels.op[kernel]]
-
-
 def _shared(ops: _Operations, kernels: Kernels, rows: Int64, some: Int64) -> tuple[Int64, Int64, Any]:
     """Pairs of operations and kernels of a process that share time, and that as a share of both together."""
     pairs: list[tuple[Int64, Int64]] = []
@@ -165,7 +158,9 @@ def _most_shared(ops: _Operations, kernels: Kernels) -> Int64:
     """The kernel of each operation, -1 for none."""
     found = np.full(len(ops.process), -1, np.int64)
     of, kernel, share = _shared(ops, kernels, np.flatnonzero(~kernels.copied), np.arange(len(found)))
-    fits = _fits(ops, kernels, of, kernel)
+    kinds = [*kernels.ops, None]  # a kernel of sends and receives does what is composed of these
+    table = np.array([[k is None or k == o or (k == SEND_RECV and o in SENT) for k in kinds] for o in ops.names])
+    fits = table[ops.op[of], kernels.op[kernel]]
     homes, home = distinct_rows(ops.member[of], kernels.device[kernel], kernels.stream[kernel])
     weight = np.bincount(home, share * fits, homes.shape[1])
     most = folded(np.maximum, homes[0], weight, int(ops.member.max(initial=0)) + 1, 0.0)

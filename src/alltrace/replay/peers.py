@@ -11,7 +11,7 @@ from alltrace.replay.join import Replay
 from alltrace.replay.pace import Pace, over_peers, pace_of
 from alltrace.replay.rank_graph import HOST
 from alltrace.trace.arrays import Flags, Floats, Int64, coded, integers
-from alltrace.trace.distinct import rows_by, run_starts
+from alltrace.trace.distinct import distinct_rows, rows_by, run_starts
 
 _NEAR = 0.005
 """Waits at places that differ by this share of a step's launches may be the same: events are dropped."""
@@ -199,13 +199,8 @@ def _transfers(replay: Replay, members: Any) -> Int64:
     """The median transfer time of all instances of one operation, size and number of members."""
     medians = np.zeros(len(replay.instance), np.int64)
     arcs = np.flatnonzero(replay.instance >= 0)
-    if not len(arcs):
-        return medians
-    like = likes(members)[replay.instance[arcs]]
-    order = np.argsort(like, kind="stable")
-    cuts = np.flatnonzero(np.diff(like[order])) + 1
-    for own in np.split(arcs[order], cuts):
-        medians[own] = int(np.median(replay.work_ns[own]))
+    for rows in rows_by(likes(members)[replay.instance[arcs]]).values():
+        medians[arcs[rows]] = int(np.median(replay.work_ns[arcs[rows]]))
     return medians
 
 
@@ -217,7 +212,6 @@ def likes(members: Any) -> Int64:
     op = coded(members.column("op"))[1]
     size = integers(members.column("bytes"), -1)
     first = np.unique(instance, return_index=True)[1]
-    table = np.stack([op[first], size[first], members.column("members").to_numpy()[first]]).astype(np.int64)
     codes = np.full(int(instance.max()) + 1, -1, np.int64)
-    codes[instance[first]] = np.unique(table, axis=1, return_inverse=True)[1].reshape(-1)
+    codes[instance[first]] = distinct_rows(op[first], size[first], members.column("members").to_numpy()[first])[1]
     return codes
