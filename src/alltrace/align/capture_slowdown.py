@@ -108,6 +108,5 @@ def step_time_marks(names: Any) -> list[StepTimeMark]:
 
 def _error(values: Floats) -> float:
     """The standard error of a median."""
-    return (
-        MAD_TO_SIGMA * float(np.median(np.abs(values - np.median(values)))) * _OF_A_MEDIAN / float(np.sqrt(len(values)))
-    )
+    deviation = float(np.median(np.abs(values - np.median(values))))
+    return MAD_TO_SIGMA * deviation * _OF_A_MEDIAN / math.sqrt(len(values))

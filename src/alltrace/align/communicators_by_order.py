@@ -55,16 +55,12 @@ class _Class(NamedTuple):
     """Streams of different ranks with the same operations: arrays of n operations x m streams, NaN without one."""
 
     lanes: list[Lane]
-    places: list[Int64]
-    """For each stream the row of each of its operations, -1 without a counterpart."""
-    op: Int64
-    """The number of each operation."""
+    places: list[Int64]  # for each stream the row of each of its operations, -1 without a counterpart
+    op: Int64  # the number of each operation
     start: Floats
     end: Floats
-    slack: Floats
-    """How far the common clock may be off for each stream, ns."""
-    clear: bool = True
-    """Whether each rank has but one stream that does the same at the same time."""
+    slack: Floats  # how far the common clock may be off for each stream, ns
+    clear: bool = True  # each rank has but one stream that does the same at the same time
 
 
 class _Verdict(NamedTuple):

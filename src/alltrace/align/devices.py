@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -141,12 +142,11 @@ def _write(run: Run, draft: Path, made_from: str) -> None:
 def _worked_with(run: Run, record: RankRecord) -> list[Device]:
     if len(record.devices) < 2:
         return list(record.devices)
-    counts: dict[int, int] = {}
+    counts: Counter[int] = Counter()
     rank = run.rank(record.rank)
     for table in ("kernels", "graphs"):
         devices = integers(rank.file_table(table, ("device",)).column("device"), -1)
-        for number, count in zip(*(v.tolist() for v in np.unique(devices, return_counts=True)), strict=True):
-            counts[number] = counts.get(number, 0) + count
+        counts.update(dict(zip(*(v.tolist() for v in np.unique(devices, return_counts=True)), strict=True)))
     most = max(counts.values(), default=0)
     return [d for d in record.devices if counts.get(d.device, 0) > LEAST_WORK * most]
 

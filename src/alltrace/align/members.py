@@ -78,7 +78,6 @@ def described(
     # of equal arrivals the lowest rank's
     arrived_last = np.flatnonzero(start == last_arrival[place])
     which = arrived_last[np.unique(place[arrived_last], return_index=True)[1]]
-    last_rank = rank[which]
     ops, op = coded(columns["op"])
     words_of = ops.to_pylist()
     awaited = which[place]
@@ -122,7 +121,7 @@ def described(
     columns["synchronising"] = is_one_of(columns["op"], SYNCHRONISING)
     columns["arrival_ns"] = start
     columns["first_arrival_ns"], columns["last_arrival_ns"] = first_arrival[place], last_arrival[place]
-    columns["last_rank"], columns["last_end_ns"] = last_rank[place], last_end[place]
+    columns["last_rank"], columns["last_end_ns"] = rank[which[place]], last_end[place]
     columns["awaited_rank"], columns["awaited_ns"] = rank[awaited], start[awaited]
     columns["wait_start_ns"], columns["wait_ns"], columns["until_ns"] = wait_start, wait, of_call
     columns["transfer_ns"] = np.maximum(completed - last_arrival, 0)[place]

@@ -63,10 +63,6 @@ class Calls:
     members: dict[str, tuple[int | None, int | None]] = field(default_factory=dict)
     work: tuple[Int64, Int64] | None = None
 
-    @property
-    def count(self) -> int:
-        return len(self.start)
-
 
 @dataclass
 class Contexts:
@@ -230,10 +226,6 @@ class Kernels:
     exchanging: Flags  # waits for peers inside (class `exchange`)
     ops: list[str]
     datatypes: list[str]
-
-    @property
-    def count(self) -> int:
-        return len(self.start)
 
 
 def read_kernels(rank: Rank) -> Kernels:

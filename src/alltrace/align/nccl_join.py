@@ -33,7 +33,7 @@ def join(calls: Calls, kernels: Kernels, contexts: Contexts, traced: Traced) -> 
     if traced.calls is not None:
         traced.calls.members.update(calls.members)
         parts.append(_of_calls(traced.calls, kernels, traced.unit))
-    if calls.count:
+    if len(calls.start):
         # a kernel is of the unit in which it was launched; units of a thread are numbered by start
         began = kernels.api_start
         unit = spans_around((calls.unit_thread, calls.unit_start, calls.unit_end), (kernels.thread, began, began + 1))
@@ -65,9 +65,9 @@ def _of_calls(calls: Calls, kernels: Kernels, unit: Int64) -> dict[str, Any]:
     have = np.flatnonzero(first >= 0)
     by_unit = np.argsort(unit, kind="stable")  # which first and last count in
     head = by_unit[first[have]]
-    start, end = (v.copy() for v in calls.work or 2 * [np.full(calls.count, NOT_KNOWN)])
+    start, end = (v.copy() for v in calls.work or 2 * [np.full(len(calls.start), NOT_KNOWN)])
     start[have], end[have] = kernels.start[head], _range_maximum(kernels.end[by_unit], first[have], last[have])
-    nowhere = np.full(calls.count, -1, np.int64)
+    nowhere = np.full(len(calls.start), -1, np.int64)
     device, stream, type_code = nowhere.copy(), nowhere.copy(), nowhere
     device[have], stream[have], type_code[have] = kernels.device[head], kernels.stream[head], kernels.datatype[head]
     api_start, api_end, thread = calls.start.copy(), calls.end.copy(), calls.thread.copy()
@@ -100,7 +100,7 @@ def _kernels_of_calls(calls: Calls, communicator: Int64, unit: Int64, units: int
     kernels_in = np.bincount(unit[unit >= 0], minlength=units)
     offset = np.cumsum(np.concatenate(([0], kernels_in[:-1]))) + int((unit < 0).sum())
     calls_in = np.bincount(calls.unit, minlength=units)
-    place = np.arange(calls.count) - np.cumsum(np.concatenate(([0], calls_in[:-1])))[calls.unit]
+    place = np.arange(len(calls.start)) - np.cumsum(np.concatenate(([0], calls_in[:-1])))[calls.unit]
     # the communicators of a unit, numbered by their first call
     width = int(communicator.max(initial=0)) + 2
     pair = calls.unit * width + communicator + 1
@@ -156,7 +156,7 @@ def _fold_exchanges(
     all_paired = np.bincount(calls.unit, ~paired, minlength=units) == 0
     context = calls.unit_context
     said = (context >= 0) & (calls_in >= 1) & all_paired & ~np.isin(context, (send, recv))
-    mine, firsts = said[calls.unit], np.zeros(calls.count, np.bool_)
+    mine, firsts = said[calls.unit], np.zeros(len(calls.start), np.bool_)
     firsts[run_starts(calls.unit)] = True
     head = np.flatnonzero(mine & firsts)
     op[head] = context[calls.unit[head]]

@@ -62,7 +62,7 @@ def read_trace(ranges: Any, kernels: Kernels, contexts: Contexts) -> Traced:
     superseded[rows[known[operation]]] = True
     superseded |= _named_twice(ranges, rows[~known[operation]], codes, named_by_nccl=~traced[at])
     if not known.any():
-        return Traced(None, np.full(kernels.count, -1), superseded)
+        return Traced(None, np.full(len(kernels.start), -1), superseded)
     count = keys.shape[1]
     first = folded(np.minimum, operation, np.arange(len(rows)), count, len(rows))
     began, ended = _extents(operation[on_device], start[on_device], end[on_device], count)
@@ -124,7 +124,7 @@ def _units(ops: _Operations, kernels: Kernels) -> tuple[Int64, Int64]:
     member's operations have most of their kernels on; several operations that NCCL grouped share one. A copy is part of
     the operation that it shares most time with among those that have no kernel.
     """
-    many, found = kernels.count, _most_shared(ops, kernels)
+    many, found = len(kernels.start), _most_shared(ops, kernels)
     unit = np.full(many, -1, np.int64)
     unit_of_op = np.where(found >= 0, found, many + np.arange(len(found)))
     unit[found[found >= 0]] = found[found >= 0]

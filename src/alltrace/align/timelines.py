@@ -220,8 +220,7 @@ class Decoded(NamedTuple):
     end: Int64
     sequence: Int64
     row: Int64
-    alike: list[Int64]
-    """Device, size, tag, whether the call only begins it, and the columns of `_ALIKE`."""
+    alike: list[Int64]  # device, size, tag, whether the call only begins it, and the columns of `_ALIKE`
     calls_only: int  # operations that cannot be members: their kernel, end or communicator is not known
 
 

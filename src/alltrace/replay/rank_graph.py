@@ -473,11 +473,7 @@ class _Builder:
             most = np.flatnonzero(reach == np.maximum.reduceat(reach, begin)[part])
             wanted = np.zeros(len(part), np.bool_)
             ends = last[numbers] - rows.start
-            for chosen in (
-                begin[begins],
-                ends[ends < len(part)],
-                most[run_starts(part[most])],
-            ):
+            for chosen in (begin[begins], ends[ends < len(part)], most[run_starts(part[most])]):
                 wanted[chosen] = True
             at = np.flatnonzero(wanted)
             facts = (*left, spent[1] + spent[2], *spent[2:], reach)
