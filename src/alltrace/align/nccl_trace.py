@@ -137,7 +137,7 @@ def _units(ops: _Operations, kernels: Kernels) -> tuple[Int64, Int64]:
 
 def _shared(ops: _Operations, kernels: Kernels, rows: Int64, some: Int64) -> tuple[Int64, Int64, Any]:
     """Pairs of operations and kernels of a process that share time, and that as a share of both together."""
-    pairs: list[tuple[Int64, Int64]] = []
+    pairs = [(rows[:0], rows[:0])]
     tracks, track = distinct_rows(kernels.process[rows], kernels.device[rows], kernels.stream[rows])
     for number in range(tracks.shape[1]):
         mine = rows[track == number]  # by start
@@ -146,8 +146,6 @@ def _shared(ops: _Operations, kernels: Kernels, rows: Int64, some: Int64) -> tup
         width = np.maximum(np.searchsorted(kernels.start[mine], ops.end[own]) - low, 0)
         place = np.repeat(low - np.cumsum(width) + width, width) + np.arange(width.sum())
         pairs.append((np.repeat(own, width), mine[place]))
-    if not pairs:
-        return np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0)
     of, kernel = (np.concatenate(p) for p in zip(*pairs, strict=True))
     start, end = kernels.start[kernel], kernels.end[kernel]
     both = np.minimum(ops.end[of], end) - np.maximum(ops.start[of], start)

@@ -207,11 +207,9 @@ def _transfers(replay: Replay, members: Any) -> Int64:
 def likes(members: Any) -> Int64:
     """For each instance the number of its kind: operation, size and number of members; by the instance's number."""
     instance = members.column("instance").to_numpy()
-    if not len(instance):
-        return np.zeros(0, np.int64)
     op = coded(members.column("op"))[1]
     size = integers(members.column("bytes"), -1)
     first = np.unique(instance, return_index=True)[1]
-    codes = np.full(int(instance.max()) + 1, -1, np.int64)
+    codes = np.full(int(instance.max(initial=-1)) + 1, -1, np.int64)
     codes[instance[first]] = distinct_rows(op[first], size[first], members.column("members").to_numpy()[first])[1]
     return codes
