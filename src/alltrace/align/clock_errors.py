@@ -42,7 +42,7 @@ class Lateness:
 
 def lateness(cells: Cells, rows: NDArray[np.intp], units: Units, components: int, ahead_ns: Floats) -> Lateness:
     """What the cells in `rows`, which are fitted, are late; `components` parts of them are not connected."""
-    scatter, noise, block, like = (c[rows] for c in (cells.scatter, cells.noise, cells.block, cells.like))
+    scatter, noise, block, like = cells.scatter[rows], cells.noise[rows], cells.block[rows], cells.like[rows]
     unit, (roles, role) = units.of_rank[cells.rank[rows]], distinct(cells.role[rows])
     # communicators are roles that blocks connect
     sets = DisjointSets(len(roles), distinct_rows(role[np.searchsorted(block, block)], role)[0].T.tolist())

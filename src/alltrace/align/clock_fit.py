@@ -77,7 +77,8 @@ def ends_of(instance: Int64, communicator: Int64, rank: Int64, start: Floats, en
     """
     several = np.unique(instance, return_counts=True)[1]
     order = np.lexsort((rank, instance))[np.repeat(several, several) > 1]
-    instance, communicator, rank, start, end = (c[order] for c in (instance, communicator, rank, start, end))
+    instance, communicator, rank = instance[order], communicator[order], rank[order]
+    start, end = start[order], end[order]
     heads = run_starts(instance)
     which = np.repeat(np.arange(len(heads)), np.diff(np.append(heads, len(instance))))
     same = np.concatenate(([False], (np.diff(rank) == 0) & (np.diff(instance) == 0)))

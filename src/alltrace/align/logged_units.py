@@ -120,7 +120,8 @@ def _uncounted(communicator: Int64, op_count: Int64, many: int) -> Flags:
     """Of each communicator whether it has several calls, all of one opCount."""
     least = folded(np.minimum, communicator, op_count, many, np.iinfo(np.int64).max)
     most = folded(np.maximum, communicator, op_count, many, -1)
-    return (np.bincount(communicator, minlength=many) > 1) & (least == most) & (most >= 0)
+    uncounted: Flags = (np.bincount(communicator, minlength=many) > 1) & (least == most) & (most >= 0)
+    return uncounted
 
 
 def _begun_again(head: Flags, asked: Flags, key: Int64) -> Flags:

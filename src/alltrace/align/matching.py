@@ -229,12 +229,13 @@ def _matched(operations: Timelines, clocks: Mapping[int, RankClock], inferred: I
     )
     named = operations.first_inferred
     certainty = np.concatenate((np.ones(named), _INFERRED * np.array(inferred.scores), [1.0]))  # the last: of none
-    return _result(timelines, clocks, *_instances(timelines, clocks), certainty, named)
+    return _result(timelines, clocks, _instances(timelines, clocks), certainty, named)
 
 
-def _instances(
-    timelines: AnyTimelines, clocks: Mapping[int, RankClock]
-) -> tuple[dict[int, Int64], dict[int, Floats], Int64]:
+_Instances = tuple[dict[int, Int64], dict[int, Floats], Int64]
+
+
+def _instances(timelines: AnyTimelines, clocks: Mapping[int, RankClock]) -> _Instances:
     """The instances of known communicators, and of messages between known members, by their order.
 
     Of each operation of each member its instance and how sure that is, and of each instance its communicator.
@@ -309,13 +310,7 @@ def _confidence(timelines: AnyTimelines, clock: RankClock, member: int, rows: In
 
 
 def _result(
-    timelines: AnyTimelines,
-    clocks: Mapping[int, RankClock],
-    instance_of: dict[int, Int64],
-    confidence_of: dict[int, Floats],
-    communicator_of: Int64,
-    certainty: Floats,
-    named: int,
+    timelines: AnyTimelines, clocks: Mapping[int, RankClock], instances: _Instances, certainty: Floats, named: int
 ) -> Matching:
     """The matching, with instances in the order of their first end, and how well it explains the operations.
 
@@ -323,6 +318,7 @@ def _result(
     inferred.
     """
     unmatched = dict.fromkeys(sorted(timelines.rows), 0)
+    instance_of, confidence_of, communicator_of = instances
     count = len(communicator_of)
     size, first_end = np.zeros(count, np.int64), np.full(count, np.inf)
     best, second = np.zeros(count), np.zeros(count)

@@ -148,8 +148,8 @@ def read_calls(ranges: pa.Table, contexts: Contexts) -> Calls:
     ops, codes = numbered([operation_of(t) for t in texts], contexts.op)
     op = codes[text_at]
     is_call = (op >= 0) & ~context
-    none = np.empty(0, np.int64)
-    parts, units = [(none, none, none, none, none)], 0
+    none, units = np.empty(0, np.int64), 0
+    parts: list[tuple[Int64, ...]] = [(none, none, none, none, none)]
     for one in np.unique(thread):
         rows = np.flatnonzero((thread == one) & (is_call | starts_group | ends_group))
         rows = rows[np.argsort(start[rows], kind="stable")]
@@ -247,10 +247,8 @@ def read_kernels(rank: Rank) -> Kernels:
     columns: dict[str, Any] = {c: integers(table.column(c), -1) for c in _KERNEL_COLUMNS}
     launches = _launches(rank, columns["process"], columns.pop("correlation"))
     columns |= zip(("thread", "api_start", "api_end"), launches, strict=True)
-    columns |= {
-        "copied": is_true(table.column("collective")),
-        "exchanging": is_one_of(table.column("kind"), (EXCHANGE,)),
-    }
+    copied, exchanging = is_true(table.column("collective")), is_one_of(table.column("kind"), (EXCHANGE,))
+    columns |= {"copied": copied, "exchanging": exchanging}
     return Kernels(**columns, op=op[at], datatype=datatype[at], ops=ops, datatypes=datatypes)
 
 

@@ -166,7 +166,8 @@ def _fold_exchanges(
     numbers["bytes"][head] = np.where(fits, sent[calls.unit[head]], 0).astype(np.int64)
     valid["bytes"][head] &= fits
     valid["peer"][head] = valid["sequence"][head] = False  # those of its first call
-    return ~mine | firsts
+    rows: Flags = ~mine | firsts
+    return rows
 
 
 def _of_kernels(kernels: Kernels, rows: Int64, contexts: Contexts) -> dict[str, Any]:

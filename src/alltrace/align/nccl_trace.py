@@ -156,8 +156,8 @@ def _most_shared(ops: _Operations, kernels: Kernels) -> Int64:
     """The kernel of each operation, -1 for none."""
     found = np.full(len(ops.process), -1, np.int64)
     of, kernel, share = _shared(ops, kernels, np.flatnonzero(~kernels.copied), np.arange(len(found)))
-    kinds = [*kernels.ops, None]  # a kernel of sends and receives does what is composed of these
-    table = np.array([[k is None or k == o or (k == SEND_RECV and o in SENT) for k in kinds] for o in ops.names])
+    words = [*kernels.ops, None]  # a kernel of sends and receives does what is composed of these
+    table = np.array([[k is None or k == o or (k == SEND_RECV and o in SENT) for k in words] for o in ops.names])
     fits = table[ops.op[of], kernels.op[kernel]]
     homes, home = distinct_rows(ops.member[of], kernels.device[kernel], kernels.stream[kernel])
     weight = np.bincount(home, share * fits, homes.shape[1])

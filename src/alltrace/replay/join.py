@@ -153,14 +153,8 @@ def join(
     arcs = Arcs(room)
     arcs.add(of_others[0], of_others[1], fixed=of_others[2])
     for part, low in zip(parts, base.tolist(), strict=True):
-        arcs.add(
-            part.source + low,
-            part.target + low,
-            fixed=part.fixed_ns,
-            idle=part.idle_ns,
-            host=part.host_ns,
-            work=part.work_ns,
-        )
+        source, target = part.source + low, part.target + low
+        arcs.add(source, target, fixed=part.fixed_ns, idle=part.idle_ns, host=part.host_ns, work=part.work_ns)
         after = _begins_after(part, parts, base, steps)
         pause = int(part.when[0] - when[after])
         arcs.add(after, low, idle=0 if after else pause, fixed=pause if after else 0)

@@ -66,8 +66,8 @@ def _host(replay: Replay, ranks: Int64, alike: Int64) -> Int64:
     of_peers = replay.host_ns.astype(np.float64)
     steps = np.unique(replay.step)
     spent = host_time_ns(replay, ranks, steps)
-    some, factors = np.nonzero(spent), np.ones_like(spent)
-    factors[some] = over_peers(alike, *some, spent[some])
+    (rows, columns), factors = np.nonzero(spent), np.ones_like(spent)
+    factors[rows, columns] = over_peers(alike, rows, columns, spent[rows, columns])
     graph = replay.graph
     own = np.flatnonzero((replay.rank[graph.target] >= 0) & (replay.host_ns > 0))
     row = np.searchsorted(ranks, replay.rank[graph.target[own]])

@@ -183,16 +183,15 @@ class _Builder:
         members = self._members(first[of_member], arrivals, ends[of_member], end_of)
         launched = np.where(w.launch == UNKNOWN, w.start, w.launch)
         cells = self._cells(first, ends)
-        target, source, _, *weights = (column.copy() for column in self._arcs.columns())
+        target, source, _, fixed, idle, host, spent = (column.copy() for column in self._arcs.columns())
+        arcs = source, target, fixed, idle, host, spent
         return RankGraph(
             self._rank,
             np.concatenate((self._moment_ns, self._end[last], w.start[first[of_member]])),
             np.concatenate((np.full(hosts, HOST), w.kind[first], np.full(len(of_member), TRANSFER))).astype(np.int8),
             np.concatenate((np.full(hosts, -1), w.track[first], w.track[first[of_member]])).astype(np.int32),
             np.concatenate((self._moment_ns, launched[first], launched[first[of_member]])),
-            source,
-            target,
-            *weights,
+            *arcs,
             *cells,
             *members,
             w.tracks,
@@ -422,13 +421,8 @@ class _Builder:
             begin = w.start[row[own]] - self._end[other] if binds else np.zeros(len(own), np.int64)
             late = np.maximum(begin - _LATE_WAKE_NS, 0)
             fixed, idle = (begin - late, late) if others is not None else ((pause - odd)[own], odd[own])
-            self._arcs.add(
-                end_of[other],
-                enters[has],
-                fixed=fixed + left_pause[own],
-                idle=idle + left_odd[own],
-                work=left_work[own],
-            )
+            fixed, idle = fixed + left_pause[own], idle + left_odd[own]
+            self._arcs.add(end_of[other], enters[has], fixed=fixed, idle=idle, work=left_work[own])
         chosen = row[known]
         self._arcs.add(
             self._anchors[chosen],
