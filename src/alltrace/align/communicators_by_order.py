@@ -31,7 +31,7 @@ from alltrace.align.order_matching import Member, positions
 from alltrace.align.related_clocks import RankClock
 from alltrace.align.schema import LEAST_MATCHING_SCORE, NEARLY_ALL
 from alltrace.align.timelines import PART, AnyTimelines
-from alltrace.trace.arrays import Floats, Int64
+from alltrace.trace.arrays import Flags, Floats, Int64
 from alltrace.trace.distinct import distinct, rows_by, run_starts
 
 _Partition = frozenset[Members]
@@ -407,9 +407,6 @@ def _judged(alike: _Class, known: Mapping[_Partition, set[int]], exchanges: set[
         of_places += [of_op] if shared else parts
         costs += [np.mean(its, axis=0)] if shared else its
     many = np.bincount(place, minlength=len(of_places))
-    groups: list[list[Members]] = []
-    scores: list[float] = []
-    varies: list[float] = []
     of_labels = [_groups(ranks, one.label) for one in evidence]
     ops = set(alike.op.tolist())
     other = [partition for partition, its in known.items() if not ops & its]  # each communicator has one stream
@@ -421,12 +418,15 @@ def _judged(alike: _Class, known: Mapping[_Partition, set[int]], exchanges: set[
     sizes = np.array([len(one.groups) for one in evidence])
     observations = np.asarray(many * len(ranks) * EVIDENCE, np.float64)
     apart = np.array([[one.apart for one in its] for its in of_places])
-    for shown, (at, score) in zip(of_places, _few(np.array(costs), observations, distance, sizes, apart), strict=True):
-        clear = at is not None and score >= LEAST_MATCHING_SCORE
-        groups.append(of_labels[at] if clear and at is not None else [()] * len(ranks))
-        scores.append(score if clear else 0.0)
-        varies.append(shown[at].varies if clear and at is not None else np.inf)
-    return _Verdict(place, groups, scores, varies) if any(g for of_place in groups for g in of_place) else None
+    pairs = np.array([not joined and (one.groups == 2).all() for one in evidence])
+    few = _few(np.array(costs), observations, distance, sizes, apart, pairs)
+    none: tuple[list[Members], float, float] = [()] * len(ranks), 0.0, np.inf
+    of_place = [
+        none if at is None or score < LEAST_MATCHING_SCORE else (of_labels[at], score, shown[at].varies)
+        for shown, (at, score) in zip(of_places, few, strict=True)
+    ]
+    groups, scores, varies = map(list, zip(*of_place, strict=True))
+    return _Verdict(place, groups, scores, varies) if any(map(any, groups)) else None
 
 
 def _groups(ranks: Sequence[int], label: Int64) -> list[Members]:
@@ -553,12 +553,14 @@ def _spread(values: Floats) -> Floats:
     return np.asarray((np.median(values) + values.mean()) / 2.0, np.float64)
 
 
-def _few(costs: Floats, many: Floats, distance: Int64, groups: Int64, apart: Int64) -> list[tuple[int | None, float]]:
+def _few(
+    costs: Floats, many: Floats, distance: Int64, groups: Int64, apart: Int64, pairs: Flags
+) -> list[tuple[int | None, float]]:
     """For each place the partition that explains it, and how sure that is from 0 to 1: few that explain all well.
 
     `costs` and `apart` are places x partitions, for `many` independent observations in each place. Of partitions that
     explain a place equally, one whose groups transfer alike counts, then the nearest to those of other operations, then
-    the one with fewest groups.
+    the one with fewest groups. Where one of those is of `pairs` that exchange messages, no larger group is sure.
     """
     weighed = costs * many[:, None]
     penalty = float(np.log(costs.shape[1] + 1.0))
@@ -592,7 +594,8 @@ def _few(costs: Floats, many: Floats, distance: Int64, groups: Int64, apart: Int
             best = int(equal[np.lexsort((groups[equal], distance[equal], differ[equal]))[0]])
             of_place[its] = best
             # where times speak against it more than modes explain, neither is sure
-            sure[best] = max(_BY_GRID if worse[best] <= 0.0 else 0.0, sure.get(best, 0.0))
+            clear = worse[best] <= 0.0 and (pairs[best] or not pairs[equal].any())
+            sure[best] = max(_BY_GRID if clear else 0.0, sure.get(best, 0.0))
         else:
             sure[one] = float(np.delete(surely, one).min(initial=1.0))
     result: list[tuple[int | None, float]] = [(None, 0.0)] * len(costs)

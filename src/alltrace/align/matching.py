@@ -191,7 +191,8 @@ def _settled(operations: Timelines, placing: Placing, ranks: Sequence[PlacedRank
 def _lawful(operations: Timelines, matching: Matching, inferred: Inferred, ranks: Sequence[PlacedRank]) -> Matching:
     """The matching without the inferred communicators of which members end before others have started.
 
-    A few instances may be matched wrongly; where it is more, all of a communicator are a number of places off.
+    A few instances may be matched wrongly; where it is more, all of a communicator are a number of places off. Where
+    all together explain less than half, pairs that exchange messages stay if they explain at least half of theirs.
     """
     if not ranks or not inferred.scores:
         return matching
@@ -212,6 +213,10 @@ def _lawful(operations: Timelines, matching: Matching, inferred: Inferred, ranks
     own = np.flatnonzero(of >= 0)
     broken = np.bincount(of[own], first[own] < last[own] - slack_ns, len(inferred.scores))
     wrong = np.flatnonzero(broken > np.maximum(WRONG_SHARE * np.bincount(of[own], minlength=len(broken)), FEW))
+    if (matching.explained or 0.0) < LEAST_MATCHING_SCORE:
+        pairs = [g for g in matching.groups if g.found_by == "structure" and g.messages and len(g.ranks) == 2]
+        weak = [int(g.name.rpartition(" ")[2]) for g in pairs if g.score < LEAST_MATCHING_SCORE]
+        wrong = np.union1d(wrong, weak).astype(np.int64)
     if not len(wrong):
         return matching
 
