@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from alltrace.align.clock_errors import Bound, Limits, bounds_between, errors_over_time, lateness, limits
+from alltrace.align.clock_errors import Limits, bounds_between, errors_over_time, lateness, limits
 from alltrace.align.clock_fit import Cells, Clocks, ends_of
 from alltrace.align.clock_sharing import Units
 from alltrace.align.clocks import solve
@@ -157,5 +157,5 @@ def test_the_tightest_messages_but_those_that_may_be_matched_wrongly_bound_two_c
     end = np.concatenate((there, back[:, ::-1])).ravel()
     instance, node = np.repeat(np.arange(200), 2), np.tile([3, 5], 200)
     direction = np.concatenate((np.tile([1, -1], 100), np.tile([-1, 1], 100))).astype(np.int8)
-    assert bounds_between(instance, node, direction, end) == [Bound(3, 5, 20.0, 8.0, 200)]
+    assert bounds_between(instance, node, direction, end) == [(8.0, 3, 5, 20.0, 200)]
     assert bounds_between(instance[:200], node[:200], direction[:200], end[:200]) == []

@@ -125,3 +125,22 @@ def test_half_of_the_ranks_do_not_transfer_for_as_long_as_one_of_the_others_is_l
     verdict = _judged(alike, {frozenset(known): {99}}, set())
     assert verdict is not None
     assert {len(set(of_place)) for of_place in verdict.groups} == {groups}
+
+
+@pytest.mark.parametrize(("op", "evidence", "sure"), [("AllReduce", "kernel", True), ("SendRecv", "exchange", False)])
+def test_ranks_in_step_that_may_exchange_messages_in_pairs_are_in_no_larger_group(op, evidence, sure):
+    """Four ranks do the same at the same time, so that times fit the four as well as two pairs."""
+    rng = np.random.default_rng(5)
+    met = 10_000_000 * np.arange(1, 41)
+    tables = {}
+    for rank in range(4):
+        start, end = met - rng.integers(0, 2_000, 40), met + 400_000 + rng.integers(0, 2_000, 40)
+        tables[rank] = table_of(
+            start=start, end=end, device=[0] * 40, stream=[7] * 40, op=[op] * 40, evidence=[evidence] * 40
+        )
+    timelines = timelines_of(tables, Made({}, {}, {}).texts)
+    clocks = {m: RankClock(0.0, 0.0, 1_000.0, 1.0, 0) for m in timelines.extents}
+    (alike,) = _classes(timelines, clocks)
+    verdict = _judged(alike, {frozenset({(0, 1, 2, 3)}): {99}}, set())
+    assert (verdict is not None and verdict.groups == [[(0, 1, 2, 3)] * 4]) is sure
+    assert sure or verdict is None

@@ -151,3 +151,22 @@ def test_inferred_communicators_are_withheld_where_members_end_before_others_sta
     assert {0, 1, 2} == {r for g in lawful.groups for r in g.ranks}
     assert lawful.unmatched[3] == timelines.rows[3]
     assert any("not matched, because times do not show" in note for note in lawful.notes)
+
+
+def test_of_a_matching_that_explains_little_pairs_that_explain_little_are_withheld():
+    executed = execute(Grid(tensor=2, data=2, hosts=2, seed=4)).anonymous()
+    made, placed = executed.made, executed.placed
+    timelines = timelines_of(made.tables, made.texts)
+    placing = Placing(made.shifts_ns, {}, {p.rank: p.host for p in placed})
+    inferred = communicators_by_order(timelines, related_clocks(timelines, placing))
+    matching = match(timelines, placing, placed)
+    *others, last = matching.groups
+    weak = replace(last, score=0.49, messages=True)
+
+    def left(explained=0.49, **more):
+        of_little = replace(matching, explained=explained, groups=(*others, replace(weak, **more)))
+        return {g.name for g in _lawful(timelines, of_little, inferred, placed).groups}
+
+    assert left() == {g.name for g in others}
+    every = {g.name for g in matching.groups}
+    assert left(explained=0.5) == left(score=0.5) == left(messages=False) == left(ranks=(0, 1, 2)) == every

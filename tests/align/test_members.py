@@ -245,3 +245,4 @@ def test_a_sender_of_nccl_waits_for_its_receiver():
 
 def test_no_members_are_no_rows():
     assert described_of().num_rows == 0
+    assert [described_of().schema.field(name).type for name in ("bytes", "device")] == [pa.int64(), pa.int32()]

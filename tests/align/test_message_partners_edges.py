@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 
+from alltrace.align import message_partners
 from alltrace.align.message_partners import (
     _LEAST,
     CLEAR,
@@ -80,14 +81,21 @@ def test_the_density_of_a_sample_is_that_of_its_nearest_over_chance():
 def test_an_exchange_frees_two_ends_and_brings_them_together():
     edges = _edges(lane([0, 0], [10, 20]), lane([0, 0], [11, 18]), 0)  # all four
     edges = edges._replace(other=edges.other + 2)
-    gain, new, first, second = _exchanges(edges, np.array([4.0, 9.0, 3.0, 1.0]), np.array([0, 3]), 4)
+    gain, replaced = _exchanges(edges, np.array([4.0, 9.0, 3.0, 1.0]), np.array([0, 3]), 4)
     assert gain.tolist() == [9.0 + 3.0 - 4.0 - 1.0] * 2
-    assert new.tolist() == [[1, 2], [2, 1]]
-    assert (first.tolist(), second.tolist()) == ([0, 3], [3, 0])
-    gain, new, first, second = _exchanges(edges, np.array([4.0, 9.0, 3.0, -1.0]), np.array([0]), 4)
+    assert replaced.tolist() == [[0, 3], [3, 0]]
+    gain, replaced = _exchanges(edges, np.array([4.0, 9.0, 3.0, -1.0]), np.array([0]), 4)
     assert gain.tolist() == [9.0 + 3.0 - 4.0] * 2  # the one that loses its partner takes what is free
-    assert new.tolist() == [[1, 2], [2, 1]]
-    assert (first.tolist(), second.tolist()) == ([0, 0], [-1, -1])
+    assert replaced.tolist() == [[0, -1], [-1, 0]]
+
+
+def test_messages_that_others_could_be_as_well_are_withheld(monkeypatch):
+    # of four edges between two operations of each lane, each of two pairs of messages
+    edges = _edges(lane([0, 0], [10, 20]), lane([0, 0], [11, 18]), 0)
+    edges = edges._replace(other=edges.other + 2)
+    for scores, messages in (([9.0, 1.0, 1.0, 4.0], [0, 3]), ([9.0, 5.0, 4.5, 1.0], []), ([9.0, 8.9, 8.9, 0.1], [])):
+        monkeypatch.setattr(message_partners, "_likelihood", lambda *_, scores=scores: np.array(scores))
+        assert message_partners._chosen(edges, 4).tolist() == messages
 
 
 def test_mates_exchange_enough_messages():
@@ -120,10 +128,9 @@ def test_the_nearest_end_of_what_runs_at_once_counts():
     start, end = np.array([0.0, 100.0, 200.0]), np.array([50.0, 150.0, 250.0])
     starts, ends = np.array([10.0, 120.0, 251.0]), np.array([60.0, 149.0, 252.0])
     assert _nearest(start, end, starts, ends).tolist() == [0, 1, -1]
-    assert _nearest(start, end, starts[:0], ends[:0]).tolist() == [-1, -1, -1]
     assert _nearest(np.array([0.0]), np.array([200.0]), starts, ends).tolist() == [1]
     of = {1: (starts, ends), 2: (start, end + 2)}
-    found = _best(0, [1, 2, 3], lambda r, q: _nearest(start, end, *of[q]), {0: end, 1: ends, 2: end + 2, 3: end[:0]})
+    found = _best(0, [1, 2], lambda r, q: _nearest(start, end, *of[q]), {0: end, 1: ends, 2: end + 2})
     assert [c.tolist() for c in found] == [[2, 1, 2], [0, 1, 2]]
     equally = _best(0, [2, 4], lambda r, q: np.arange(3), {0: end, 2: end + 2, 4: end - 2})
     assert equally[0].tolist() == [2, 2, 2]  # the first of them

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from alltrace.align.nccl_calls import Calls, _nesting, _units, spans_around
-from alltrace.align.nccl_join import _concatenated, _fold_exchanges, _kernels_of_calls, _range_maximum, _untraced
+from alltrace.align.nccl_join import _fold_exchanges, _kernels_of_calls, _range_maximum, _untraced
 
 OPS = ["AllReduce", "AllToAll", "Recv", "Send"]
 
@@ -42,8 +42,11 @@ def test_grouped_sends_and_receives_are_what_the_range_around_them_says():
         0,
         [False, True, True, True],
     )  # what is more than a number holds is not known
-    assert _fold_exchanges(calls([0], [0], [1]), {}, {}, np.array([0]), OPS).all()
-    assert _fold_exchanges(calls([3], [0], [-1]), {}, {}, np.array([3]), OPS).all()
+    one = {"bytes": np.array([8])}, {name: np.ones(1, np.bool_) for name in valid}
+    assert _fold_exchanges(calls([0], [0], [1]), *one, np.array([0]), OPS).all()
+    assert _fold_exchanges(calls([3], [0], [-1]), *one, np.array([3]), OPS).all()
+    assert one[0]["bytes"].tolist() == [8]
+    assert all(known.all() for known in one[1].values())
 
 
 def test_kernels_of_a_unit_belong_to_its_calls():
@@ -92,11 +95,3 @@ def test_units_are_single_calls_and_outermost_groups():
     rows, unit, unit_start, unit_end, first = _units(np.arange(8), begin, begin + 5, op, starts, ends)
     assert (rows.tolist(), unit.tolist(), first.tolist()) == ([0, 3, 4, 7], [0, 1, 1, 2], [0, 1, 7])
     assert (unit_start.tolist(), unit_end.tolist()) == ([0, 10, 70], [5, 65, 75])
-
-
-def test_columns_that_a_part_lacks_are_null():
-    import pyarrow as pa
-
-    made = _concatenated([{"a": pa.array([1]), "b": pa.array(["x"]).dictionary_encode()}, {"a": pa.array([2, 3])}])
-    assert {name: column.to_pylist() for name, column in made.items()} == {"a": [1, 2, 3], "b": ["x", None, None]}
-    assert _concatenated([]) == {}

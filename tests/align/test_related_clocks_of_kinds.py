@@ -79,7 +79,7 @@ def test_a_relation_makes_a_clock():
     assert (clock.scale_ns, clock.certainty, clock.component) == (30.0, 0.7, 3)
     root = _clock(1000.0, None, 4)
     assert (root.common(5.0), root.rate, root.scale_ns, root.certainty, root.component) == (1005.0, 0.0, 0.0, 1.0, 4)
-    assert root.common_times(np.array([5, 6])).tolist() == [1005.0, 1006.0]
+    assert root.common(np.array([5, 6])).tolist() == [1005.0, 1006.0]
 
 
 def test_ranks_of_one_host_are_as_far_off_as_from_its_median():

@@ -42,8 +42,14 @@ def test_without_such_a_range_steps_are_from_optimizer_to_optimizer():
     assert (begin.tolist(), end.tolist()) == ([90, 190], [190, 290])
 
 
+def steps_of(starts, ends, *, rank=0, numbers=None, **known):
+    """The steps of a rank, of which only some is known."""
+    others = dict.fromkeys(("device", "took", "copied", "computed", "saves"), np.empty(0, np.int64))
+    return RankSteps(rank, "range", starts, ends, numbers, **others | known)
+
+
 def test_the_middle_of_a_step_is_that_of_its_device_work():
-    steps = RankSteps(0, "range", np.array([0, 40]), np.array([20, 60]), None, np.array([[10, 31], [NONE, NONE]]))
+    steps = steps_of(np.array([0, 40]), np.array([20, 60]), device=np.array([[10, 31], [NONE, NONE]]))
     assert _middles(steps).tolist() == [20, 50]
 
 
@@ -86,10 +92,10 @@ def test_families_are_worth_their_time_and_then_their_place():
     one = family([0, 100])
     assert one.worth() == (20, 0)
     assert one.holding(np.array([0, 1, 10, 50, 101])) == 3 / 2  # a range holds what is after its start, to its end
-    assert one.found(3).numbers is None
+    assert one.spans().numbers is None
     numbered = _Family(one.starts, one.ends, np.array([4, 5]), 1, 2)
-    assert (numbered.found(3).numbers.tolist(), numbered.worth()) == ([4, 5], (20, -2))
-    assert _Family(one.starts, one.ends, np.array([4, 4]), 1, 2).found(3).numbers is None
+    assert (numbered.spans().numbers.tolist(), numbered.worth()) == ([4, 5], (20, -2))
+    assert _Family(one.starts, one.ends, np.array([4, 4]), 1, 2).spans().numbers is None
 
 
 def test_the_period_is_the_shortest_that_agrees_with_itself():
@@ -148,7 +154,9 @@ def ranks_of(middles, hosts, components, numbers):
     nothing = [np.full((len(m), 2), NONE) for m in middles]
     middles = [np.array(m) for m in middles]
     each = zip(middles, numbers, nothing, strict=True)
-    steps = [RankSteps(n, "range", its - 1, its + 1, own, device) for n, (its, own, device) in enumerate(each)]
+    steps = [
+        steps_of(its - 1, its + 1, rank=n, numbers=own, device=device) for n, (its, own, device) in enumerate(each)
+    ]
     return run, steps
 
 
@@ -171,10 +179,10 @@ def test_steps_are_numbered_by_lining_ranks_up():
 def kinds_of(took, *, computed=None, copied=None, saves=None):
     count = len(took)
     took = np.array(took)
-    steps = RankSteps(0, "range", np.zeros(count, np.int64), took, None, took=took)
-    steps.computed = np.zeros(count, np.int64) if computed is None else np.array(computed)
-    steps.copied = np.zeros(count, np.int64) if copied is None else np.array(copied)
-    steps.saves = np.zeros(count, np.bool_) if saves is None else np.isin(np.arange(count), saves)
+    known = {"computed": computed, "copied": copied}
+    known = {name: np.zeros(count, np.int64) if own is None else np.array(own) for name, own in known.items()}
+    saving = np.zeros(count, np.bool_) if saves is None else np.isin(np.arange(count), saves)
+    steps = steps_of(np.zeros(count, np.int64), took, took=took, saves=saving, **known)
     kinds = _kinds([steps], {0: np.arange(count)})
     return tuple([number for number, kind in kinds.items() if kind == one] for one in ("warm-up", "checkpoint"))
 

@@ -70,3 +70,14 @@ def test_weights_must_fit():
     graph, _ = make(2, [(0, 1, 3)])
     with pytest.raises(ValueError, match="2 weights for 1 arcs"):
         g.times(graph, np.array([1, 2]))
+
+
+@pytest.mark.parametrize("room", [0, 3])
+def test_arcs_come_with_what_is_alike_once(room):
+    arcs = g.Arcs(room)
+    assert [c.tolist() for c in arcs.columns()] == [[]] * 7
+    arcs.add(0, [4, 5], fixed=7, host=[1, 2])
+    arcs.add(3, 6, idle=9, work=8, instance=2)
+    target, source, instance, *weights = (c.tolist() for c in arcs.columns())
+    assert (target, source, instance) == ([4, 5, 6], [0, 0, 3], [-1, -1, 2])
+    assert weights == [[7, 7, 0], [0, 0, 9], [1, 2, 0], [0, 0, 8]]

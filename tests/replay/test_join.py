@@ -70,7 +70,8 @@ def test_nodes_of_collectives_are_found_rank_by_rank(seed):
     parts = []
     for rank in (0, 1, 3):
         rows = draw.permutation(20)[:12] if rank else np.empty(0, np.int64)
-        parts.append(SimpleNamespace(rank=rank, member_row=rows, member_end=rows * 2, member_arrival=rows * 2 + 1))
+        nodes = {"member_end": rows * 2, "member_arrival": rows * 2 + 1, "member_wait": rows * 2 + 1}
+        parts.append(SimpleNamespace(rank=rank, member_row=rows, **nodes))
     replay = SimpleNamespace(parts=parts, base=np.array([1, 101, 201]))
     rank, row = draw.integers(0, 4, 50), draw.integers(0, 20, 50)
     of = {p.rank: (b, set(p.member_row.tolist())) for p, b in zip(parts, (1, 101, 201), strict=True)}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.thorough import cases
 
 from alltrace.replay import pace
-from alltrace.replay.pace import pace_of, work_factors
+from alltrace.replay.pace import over_peers, pace_of, work_factors
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -109,3 +109,21 @@ def test_a_run_without_work_has_no_pace():
     )
     found = pace_of(replay)
     assert (len(found.ranks), len(found.of_peers), found.cells) == (0, 0, ())
+
+
+def test_the_others_median_is_put_over_the_own_value():
+    spent = np.array([2.0, 4.0, 8.0, 16.0])
+    assert over_peers(np.zeros(4, np.int64), np.arange(4), np.zeros(4, np.int64), spent).tolist() == [
+        4.0,
+        2.0,
+        0.5,
+        0.25,
+    ]
+    # of two the faster; who has no like, in its class or at its key, is compared with all others, or with nobody
+    some = np.array([0, 0, 1, 2])
+    assert over_peers(some, np.arange(4), np.zeros(4, np.int64), spent).tolist() == [1.0, 0.5, 0.5, 0.25]
+    assert over_peers(some, np.arange(4), np.array([0, 0, 1, 0]), spent).tolist() == [1.0, 0.5, 1.0, 3.0 / 16.0]
+    assert over_peers(np.zeros(1, np.int64), np.arange(1), np.zeros(1, np.int64), spent[:1]).tolist() == [1.0]
+    # ranks that are alike by the mean of each piece, and one alone by all of its time
+    count = np.array([1.0, 4.0, 8.0, 8.0])
+    assert over_peers(some, np.arange(4), np.zeros(4, np.int64), spent, count).tolist() == [0.5, 1.0, 0.5, 0.25]

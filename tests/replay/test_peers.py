@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from alltrace.replay import path, peers
-from alltrace.replay.peers import _factors, _median, _transfers, _typical, likes
+from alltrace.replay.peers import _transfers, _typical, likes
 from alltrace.replay.rank_graph import COMPUTE, HOST
 
 
@@ -123,26 +123,6 @@ def test_as_many_sizes_as_instances_cost_no_look_at_all_for_each():
     assert (found == 8 * instance.astype(np.int64) + 3).all()
 
 
-@pytest.mark.parametrize(("seed", "many"), [(0, 4), (1, 4), (2, 64), (3, 1)])
-def test_the_median_of_many_is_of_all_of_the_class_and_of_few_of_the_others(monkeypatch, seed, many):
-    draw = np.random.default_rng(seed)
-    monkeypatch.setattr(peers, "_MANY_RANKS", many)
-    values = np.where(draw.random((20, 5)) < 0.2, np.nan, draw.random((20, 5)))
-    alike = draw.choice([0, 0, 0, 1, 1, 2, 3], 20)
-    alike[:3] = (4, 5, 5)  # one alone, and two
-    found = peers._factors(values, alike)
-    for row in range(20):
-        others = [n for n in range(20) if alike[n] == alike[row]]
-        others = others if len(others) > 1 else list(range(20))
-        pair = len(others) == 2
-        others = [n for n in others if n != row] if not pair and len(others) <= many else others
-        for column in range(5):
-            its = [v for v in values[others, column].tolist() if v == v]
-            own = values[row, column]
-            middle = (min(its) if pair else float(np.median(its))) if its else np.nan
-            assert found[row, column] == (middle / own if own > 0 and its else 1)
-
-
 @pytest.mark.parametrize("seed", range(5))
 def test_launches_before_a_node_are_those_of_its_step(seed):
     draw = np.random.default_rng(seed)
@@ -196,13 +176,6 @@ def test_slack_and_blame_are_of_the_nodes_of_each_rank(monkeypatch, seed):
     assert transfers == (work - work // 3)[instance >= 0].sum()
 
 
-def test_the_median_is_of_what_is_there():
-    nan = np.nan
-    columns = np.array([[4.0, nan, 8.0, nan], [1.0, 6.0, nan, nan], [9.0, 2.0, nan, nan]])
-    assert _median(columns)[:3].tolist() == [4.0, 4.0, 8.0]
-    assert np.isnan(_median(columns)[3])
-
-
 def test_what_corresponds_takes_its_median_and_of_two_the_lower():
     found = _typical(
         np.array([[0, 0, 0, 1, 2, 2, 3, 3, 3, 3]]), np.array([5.0, 1.0, 9.0, 4.0, 3.0, 7.0, 1.0, 2.0, 4.0, 9.0])
@@ -211,15 +184,6 @@ def test_what_corresponds_takes_its_median_and_of_two_the_lower():
     assert np.isnan(found[3])
     two = _typical(np.array([[0, 0, 0], [0, 1, 0]]), np.array([5.0, 1.0, 9.0]))
     assert (two[0], two[2], np.isnan(two[1])) == (5.0, 5.0, True)
-
-
-def test_factors_are_the_others_median_over_the_own_value():
-    values = np.array([[2.0, 0.0], [4.0, 5.0], [8.0, np.nan], [16.0, 10.0]])
-    assert _factors(values, np.zeros(4, np.int64))[:, 0].tolist() == [4.0, 2.0, 0.5, 0.25]
-    assert _factors(values, np.zeros(4, np.int64))[:, 1].tolist() == [1.0, 1.0, 1.0, 0.25]
-    # of two the faster; who has no like is compared with all others
-    assert _factors(values[:, :1], np.array([0, 0, 1, 2]))[:, 0].tolist() == [1.0, 0.5, 0.5, 0.25]
-    assert _factors(values[:1, :1], np.array([0]))[:, 0].tolist() == [1.0]
 
 
 def test_instances_are_alike_by_operation_size_and_members():

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from alltrace.replay import rank_graph
-from alltrace.replay.rank_graph import _Arcs, _begun, _host_meetings, _parts
+from alltrace.replay.rank_graph import _begun, _Builder, _host_meetings, _parts
 
 
 @pytest.mark.parametrize("size", [8, 4, 3])
@@ -27,14 +27,6 @@ def test_rows_are_taken_some_at_a_time_with_the_parts_of_segments_in_them(monkey
     assert [begin.tolist() for _, begin, _, _ in parts] == {8: [[0, 3, 5]], 4: [[0, 3], [0, 1]], 3: [[0], [0, 2], [0]]}[
         size
     ]
-
-
-def test_arcs_come_with_what_is_alike_once():
-    arcs = _Arcs()
-    assert [c.tolist() for c in arcs.columns()] == [[]] * 6
-    arcs.add(0, [4, 5], fixed=7, host=[1, 2])
-    arcs.add(3, 6, idle=9, work=8)
-    assert [c.tolist() for c in arcs.columns()] == [[0, 0, 3], [4, 5, 6], [7, 7, 0], [0, 0, 9], [1, 2, 0], [0, 0, 8]]
 
 
 def rank_with(**columns):
@@ -62,3 +54,10 @@ def test_what_a_call_began_is_the_work_that_starts_with_it():
     assert _begun(SimpleNamespace(host_work=None), work) == {}
     late = SimpleNamespace(track=work.track, start=np.array([90, 101, 400, 501, 600]), rows=work.rows)
     assert _begun(rank, late) == {}
+
+
+def test_an_anchor_is_the_last_moment_at_which_the_host_goes_on_by_then_and_before_a_node():
+    builder = object.__new__(_Builder)
+    builder._moment_ns, builder._going = np.array([0, 5, 5, 9]), np.array([0, 2, 3])
+    assert builder._anchor(np.array([-1, 4, 5, 8, 20])).tolist() == [0, 0, 2, 2, 3]
+    assert builder._anchor(np.array([5, 5, 20, 20]), np.array([2, 3, 3, 0])).tolist() == [0, 2, 2, 0]

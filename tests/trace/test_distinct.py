@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.together import together
 
-from alltrace.trace.distinct import distinct, distinct_rows, occurrences, rows_by, run_starts
+from alltrace.trace.distinct import distinct, distinct_rows, folded, occurrences, rows_by, run_starts
 from alltrace.trace.grouping import group
 
 
@@ -72,3 +72,9 @@ def test_runs_of_equal_rows_start_where_any_column_changes():
     assert run_starts(np.array([1, 1, 2, 2, 1]), np.array([7, 7, 7, 8, 8])).tolist() == [0, 2, 3, 4]
     assert run_starts(np.array([3, 3])).tolist() == [0]
     assert run_starts(np.empty(0, np.int64)).tolist() == []
+
+
+def test_values_of_a_number_are_folded_into_what_they_begin_with():
+    of, values = np.array([2, 0, 2, 0]), np.array([5, 1, 9, -4])
+    assert folded(np.minimum, of, values, 4, 3).tolist() == [-4, 3, 3, 3]
+    assert folded(np.maximum, of, values, 4, -np.inf).tolist() == [1.0, -np.inf, 9.0, -np.inf]

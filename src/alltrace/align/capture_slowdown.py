@@ -88,14 +88,14 @@ def slowdown_by_program(steps: Any, marks: Sequence[StepTimeMark]) -> CaptureSlo
     usual = np.array([kind == "step" for kind in steps.column("kind").to_pylist()], np.bool_)
     follows = (rank[1:] == rank[:-1]) & (number[1:] == number[:-1] + 1) & usual[:-1]
     inside = np.diff(start)[follows] / 1e9
-    if len(np.unique(number[:-1][follows])) < _FEWEST_INSIDE:
+    count = len(np.unique(number[:-1][follows]))
+    if count < _FEWEST_INSIDE:
         return None
     within = float(np.median(inside))
     without = float(np.median([m.each_ns for m in marks])) / 1e9
     outside_error = max(m.error_ns for m in marks) / 1e9
     # the host runs ahead in the first steps after the wait that begins a window, so shorter ones mean nothing
     certain = within - without > _SIGMAS * float(np.hypot(_error(inside), outside_error))
-    count = len(np.unique(number[:-1][follows]))
     return CaptureSlowdown(within / without, within, without, count, max(m.steps for m in marks), certain, PROGRAM)
 
 
@@ -108,6 +108,5 @@ def step_time_marks(names: Any) -> list[StepTimeMark]:
 
 def _error(values: Floats) -> float:
     """The standard error of a median."""
-    return (
-        MAD_TO_SIGMA * float(np.median(np.abs(values - np.median(values)))) * _OF_A_MEDIAN / float(np.sqrt(len(values)))
-    )
+    deviation = float(np.median(np.abs(values - np.median(values))))
+    return MAD_TO_SIGMA * deviation * _OF_A_MEDIAN / math.sqrt(len(values))

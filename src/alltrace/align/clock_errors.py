@@ -19,7 +19,7 @@ from alltrace.align.clock_sharing import Units
 from alltrace.align.constants import COVERAGE, OUTLIER_SIGMAS, WRONG_SHARE
 from alltrace.align.disjoint_sets import DisjointSets
 from alltrace.trace.arrays import Flags, Floats, Int64
-from alltrace.trace.distinct import distinct, distinct_rows, rows_by
+from alltrace.trace.distinct import distinct, distinct_rows, rows_by, run_starts
 
 _DRAWS, _DRAWS_AT_ONCE, _DRAWS_OF_STUDENT = 128, 16, 1 << 16
 _ROUNDS = 8
@@ -42,18 +42,12 @@ class Lateness:
 
 def lateness(cells: Cells, rows: NDArray[np.intp], units: Units, components: int, ahead_ns: Floats) -> Lateness:
     """What the cells in `rows`, which are fitted, are late; `components` parts of them are not connected."""
-    scatter, noise, block, unit = (
-        cells.scatter[rows],
-        cells.noise[rows],
-        cells.block[rows],
-        units.of_rank[cells.rank[rows]],
-    )
-    roles, role = distinct(cells.role[rows])
+    scatter, noise, block, like = cells.scatter[rows], cells.noise[rows], cells.block[rows], cells.like[rows]
+    unit, (roles, role) = units.of_rank[cells.rank[rows]], distinct(cells.role[rows])
     # communicators are roles that blocks connect
     sets = DisjointSets(len(roles), distinct_rows(role[np.searchsorted(block, block)], role)[0].T.tolist())
     freedom = max(len(roles) - len(np.unique(sets.labels())) - len(np.unique(unit)) + components, 0)
-    of_block, of_unit, like = Sums(block), Sums(unit), cells.like[rows]
-    of_like, share = Sums(like), np.ones(len(rows))
+    of_block, of_unit, of_like, share = Sums(block), Sums(unit), Sums(like), np.ones(len(rows))
     # a member has a cell for each length of operations, and may be late alike in all: these are one observation
     cell_freedom = max(len(rows) - len(np.unique(block)) - len(np.unique(unit)) + components, freedom, 1)
     worth = freedom / cell_freedom
@@ -67,18 +61,14 @@ def lateness(cells: Cells, rows: NDArray[np.intp], units: Units, components: int
             worth * of_like(v)
             for v in (square, (1.0 - weight / of_unit(weight)[unit]) * (1.0 - weight / of_block(weight)[block]))
         )
-        typical = _middle(over(seen, own), own)
+        shares = over(seen, own)
+        order = np.argsort(shares)
+        reached = np.cumsum(own[order])
+        typical = float(shares[order][np.searchsorted(reached, reached[-1] / 2)])  # the median, which none alone moves
         typical = (freedom * typical + _ASSUMED * max(typical, 1.0)) / (freedom + _ASSUMED)
         share = ((seen + _ASSUMED * typical) / (own + _ASSUMED))[like]
         share = np.maximum(share - noise / scatter, 0.0)
     return Lateness(share * scatter, noise, _student(freedom + _ASSUMED))
-
-
-def _middle(values: Floats, weights: Floats) -> float:
-    """The weighted median of values, which no single one moves."""
-    order = np.argsort(values)
-    reached = np.cumsum(weights[order])
-    return float(values[order][np.searchsorted(reached, reached[-1] / 2)])
 
 
 def offset_errors(
@@ -207,23 +197,16 @@ def limits(ends: Ends, used: Flags, clocks: Clocks, clock: Int64) -> Limits:
     chosen = np.flatnonzero(np.tile(sound[which], 2) & (one != other))
     code = one[chosen] * (int(clock.max(initial=0)) + 1) + other[chosen]
     order = np.lexsort((most[chosen], code))
-    pairs = chosen[order[np.flatnonzero(np.concatenate(([True], np.diff(code[order]) != 0)))]] if len(order) else chosen
+    pairs = chosen[order[run_starts(code[order])]]
     return Limits(one[pairs], other[pairs], most[pairs], int((first < last).sum()))
 
 
-@dataclass(frozen=True)
-class Bound:
-    """How far `other` is ahead of `one`: the middle of the bounds, half their distance, the deciding messages."""
-
-    one: int
-    other: int
-    ahead_ns: float
-    half_width_ns: float
-    messages: int
-
-
-def bounds_between(instance: Int64, node: Int64, direction: NDArray[np.int8], end: Floats) -> list[Bound]:
+def bounds_between(
+    instance: Int64, node: Int64, direction: NDArray[np.int8], end: Floats
+) -> list[tuple[float, int, int, float, int]]:
     """The bounds between all pairs of nodes with messages both ways, the tightest first (Hu et al., dPRO, 2022).
+
+    Half their distance, two nodes, how far the second is ahead of the first in their middle, the deciding messages.
 
     For a message from A to B, by true time, the send ends no later than the receive, so with clocks ahead by a and b
     the difference ``b - a`` is at most (receive's end by B) - (send's end by A). The middle of both bounds is taken.
@@ -242,9 +225,9 @@ def bounds_between(instance: Int64, node: Int64, direction: NDArray[np.int8], en
         (one, other): (float(np.quantile(slack[rows], WRONG_SHARE, method="lower")), len(rows))
         for (one, other), rows in zip(keys.T.tolist(), rows_by(at).values(), strict=True)
     }
-    found = []
+    bounds = []
     for (a, b), (upper, there) in most.items():
         if a < b and (b, a) in most:
             lower, back = -most[b, a][0], most[b, a][1]
-            found.append(Bound(a, b, (upper + lower) / 2, abs(upper - lower) / 2, there + back))
-    return sorted(found, key=lambda f: (f.half_width_ns, f.one, f.other))
+            bounds.append((abs(upper - lower) / 2, a, b, (upper + lower) / 2, there + back))
+    return sorted(bounds)

@@ -23,7 +23,7 @@ from alltrace.align.constants import OUTLIER_SIGMAS
 from alltrace.align.disjoint_sets import DisjointSets
 from alltrace.core import fits as core
 from alltrace.trace.arrays import Flags, Floats, Int64
-from alltrace.trace.distinct import distinct_rows
+from alltrace.trace.distinct import distinct_rows, folded, run_starts
 
 _BATCHES = 16
 """Parts of a run, by time, whose means tell noise that changes slowly from a cell's own lateness."""
@@ -75,18 +75,12 @@ def ends_of(instance: Int64, communicator: Int64, rank: Int64, start: Floats, en
 
     A rank may be several members, such as a process with several devices.
     """
-    order = np.lexsort((rank, instance))
+    several = np.unique(instance, return_counts=True)[1]
+    order = np.lexsort((rank, instance))[np.repeat(several, several) > 1]
     instance, communicator, rank = instance[order], communicator[order], rank[order]
     start, end = start[order], end[order]
-    several = np.bincount(np.unique(instance, return_inverse=True)[1])
-    enough = np.repeat(several, several) > 1
-    instance, communicator, rank = instance[enough], communicator[enough], rank[enough]
-    start, end = start[enough], end[enough]
-    heads = _heads(instance)
+    heads = run_starts(instance)
     which = np.repeat(np.arange(len(heads)), np.diff(np.append(heads, len(instance))))
-    if not len(heads):
-        none = np.empty(0, np.int64)
-        return Ends(none, np.empty(0), np.empty(0), none, np.zeros(1, np.int64), none, none, none, none, none, none)
     same = np.concatenate(([False], (np.diff(rank) == 0) & (np.diff(instance) == 0)))
     place = np.arange(len(rank))
     occurrence = place - np.maximum.accumulate(np.where(same, 0, place))
@@ -95,15 +89,13 @@ def ends_of(instance: Int64, communicator: Int64, rank: Int64, start: Floats, en
     kinds, kind = distinct_rows(communicator[heads], size)
     number = np.bincount(kind)
     by_number = np.argsort(number, kind="stable")
-    commonest = np.empty(int(communicator.max()) + 1, np.int64)
+    commonest = np.empty(int(communicator.max(initial=-1)) + 1, np.int64)
     commonest[kinds[0][by_number]] = by_number
     # too few on their own may all be as one of the others rarely is
     size = kinds[1][np.where(number[kind] < _BATCHES, commonest[communicator[heads]], kind)]
     # instances with most of their communicator have one level; others have one for each set of members
-    whole = np.bincount(distinct_rows(communicator, member)[0][0], minlength=int(communicator.max()) + 1)[
-        communicator[heads]
-    ]
-    mark = np.random.default_rng(0).integers(1, 1 << 62, int(member.max()) + 1)
+    whole = np.bincount(distinct_rows(communicator, member)[0][0], minlength=len(commonest))[communicator[heads]]
+    mark = np.random.default_rng(0).integers(1, 1 << 62, int(member.max(initial=-1)) + 1)
     members = np.where(2 * np.diff(np.append(heads, len(rank))) > whole, 0, np.add.reduceat(mark[member], heads))
     blocks, block = distinct_rows(communicator[heads], size, members)
     length = blocks[1]
@@ -111,7 +103,7 @@ def ends_of(instance: Int64, communicator: Int64, rank: Int64, start: Floats, en
     order = np.lexsort((which, block[which]))
     rank, start, end, member, block = rank[order], start[order], end[order], member[order], block[which][order]
     which = which[order]
-    heads = _heads(which)
+    heads = run_starts(which)
     cells, cell = distinct_rows(block, member)
     rank_of = np.empty(cells.shape[1], np.int64)
     rank_of[cell] = rank
@@ -140,18 +132,15 @@ class Cells:
     def between(self, part: Int64, *, sloped: bool = False) -> NDArray[np.intp]:
         """The cells of blocks with ranks of several parts; if `sloped`, those with a slope."""
         usable = np.isfinite(self.slope_noise if sloped else self.late_ns)
-        of, blocks = part[self.rank], int(self.block.max(initial=-1)) + 1
-        low, high = np.full(blocks, len(part)), np.full(blocks, -1)
-        np.minimum.at(low, self.block[usable], of[usable])
-        np.maximum.at(high, self.block[usable], of[usable])
+        block, of, blocks = self.block[usable], part[self.rank[usable]], int(self.block.max(initial=-1)) + 1
+        low, high = folded(np.minimum, block, of, blocks, len(part)), folded(np.maximum, block, of, blocks, -1)
         return np.flatnonzero(usable & (low < high)[self.block])
 
     def joined(self, rows: NDArray[np.intp], part: Int64, count: int | None = None) -> Int64:
         """For each part, of which each rank has one, the lowest of those that blocks of some cells connect it with."""
         count = int(part.max(initial=-1)) + 1 if count is None else count
         block, of = self.block[rows], part[self.rank[rows]]
-        first = np.full(int(self.block.max(initial=-1)) + 1, count)
-        np.minimum.at(first, block, of)
+        first = folded(np.minimum, block, of, int(self.block.max(initial=-1)) + 1, count)
         return DisjointSets(count, distinct_rows(first[block], of)[0].T.tolist()).labels()
 
 
@@ -183,8 +172,8 @@ def medians(values: Floats, first: Int64) -> Floats:
     return middles
 
 
-def measured(ends: Ends, clocks: Clocks) -> tuple[Cells, Flags]:
-    """The cells by `clocks`, and which ends are no outliers."""
+def measured(ends: Ends, clocks: Clocks) -> Cells:
+    """The cells by `clocks`."""
     late, middle = late_ends(ends, clocks)
     cells, cell = len(ends.block), ends.cell
     by_cell, begins = ends.by_cell
@@ -230,7 +219,7 @@ def measured(ends: Ends, clocks: Clocks) -> tuple[Cells, Flags]:
     # a cell of which half are outliers is no surer than they are
     usual = sigma[ends.block]
     noise *= np.where(own > OUTLIER_SIGMAS * usual, np.square(own / usual), 1.0)
-    found = Cells(
+    return Cells(
         ends.block,
         ends.rank_of_cell,
         ends.role,
@@ -242,7 +231,6 @@ def measured(ends: Ends, clocks: Clocks) -> tuple[Cells, Flags]:
         over(noise, total, np.inf),
         np.where(parts > 2, over(noise, square, np.inf), np.inf),
     )
-    return found, worth > 0
 
 
 class Sums:
@@ -252,7 +240,7 @@ class Sums:
         self._count = int(keys.max(initial=-1)) + 1 if count is None else count
         self._order = None if (np.diff(keys) >= 0).all() else np.argsort(keys, kind="stable")
         self._sorted = keys if self._order is None else keys[self._order]
-        self._heads = _heads(self._sorted)
+        self._heads = run_starts(self._sorted)
 
     def __call__(self, rows: NDArray[np.generic]) -> Floats:
         """The sums: of n rows, or of n rows of k columns."""
@@ -316,7 +304,3 @@ def over(values: NDArray[np.generic], weights: NDArray[np.generic], otherwise: f
     result: Floats = np.full(shape, otherwise)
     np.divide(values, weights, out=result, where=np.broadcast_to(np.asarray(weights) > 0, shape))
     return result
-
-
-def _heads(keys: Int64) -> Int64:
-    return np.flatnonzero(np.concatenate(([True], keys[1:] != keys[:-1]))) if len(keys) else np.empty(0, np.int64)

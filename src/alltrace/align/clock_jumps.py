@@ -49,8 +49,6 @@ class Jump:
 
 def find_jump(ends: Ends, clocks: Clocks, clock: Int64, known: Collection[int]) -> Jump | None:
     """The clearest step of a clock, by the clocks found so far, but for those with a known step."""
-    if not len(ends.rank):
-        return None
     of = clock[ends.rank]
     low, high = (f.reduceat(of, ends.first[:-1]) for f in (np.minimum, np.maximum))
     ends = ends.only((low < high)[ends.instance])

@@ -13,7 +13,7 @@ from alltrace.align.clock_fit import Cells, Clocks, Ends, robust_levels
 from alltrace.align.constants import OUTLIER_SIGMAS, WRONG_SHARE
 from alltrace.run.manifest import Manifest
 from alltrace.trace.arrays import Flags, Floats, Int64
-from alltrace.trace.distinct import distinct, distinct_rows, rows_by
+from alltrace.trace.distinct import distinct, distinct_rows, folded, rows_by
 
 _APART, _BY_STAMPS, _MONOTONIC = 0, 1, 2
 FEW = 2
@@ -122,8 +122,7 @@ class Sharing:
             return
         self._by[tried] = by
         self.units = self._numbered()
-        sigma = np.full(len(self.host), np.inf)
-        np.minimum.at(sigma, cells.rank, np.sqrt(cells.scatter))
+        sigma = folded(np.minimum, cells.rank, np.sqrt(cells.scatter), len(self.host), np.inf)
         apart, moved = clocks.ahead_ns - self.units.known_ns, np.zeros(len(self.host))
         # nothing is known of how far apart clocks are that no ends connect
         connected = cells.joined(np.flatnonzero(np.isfinite(cells.late_ns)), np.arange(len(self.host)))
@@ -161,9 +160,8 @@ def _broken(ends: Ends, host: Int64, clocks: Clocks, hosts: int) -> Flags:
     """Whether members of a host end before others have started, in more instances than are matched wrongly."""
     instances, group = distinct_rows(ends.instance, host[ends.rank])
     start, end = (clocks.true(ends.rank, times) for times in (ends.start, ends.end))
-    last, first = np.full(instances.shape[1], -np.inf), np.full(instances.shape[1], np.inf)
-    np.maximum.at(last, group, start)
-    np.minimum.at(first, group, end)
+    last = folded(np.maximum, group, start, instances.shape[1], -np.inf)
+    first = folded(np.minimum, group, end, instances.shape[1], np.inf)
     several = np.bincount(group) > 1
     number, less = (np.bincount(instances[1], which, hosts) for which in (several, first < last))
     result: Flags = less > np.maximum(WRONG_SHARE * number, FEW)

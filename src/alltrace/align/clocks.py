@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,7 +51,7 @@ from alltrace.align.constants import (
 from alltrace.align.members import EXCHANGE, Evidence
 from alltrace.run.manifest import Clock
 from alltrace.trace.arrays import Flags, Floats, Int64
-from alltrace.trace.distinct import distinct, distinct_rows, rows_by
+from alltrace.trace.distinct import distinct, distinct_rows, folded, rows_by
 from alltrace.trace.number_text import number_ranges
 
 _PASSES = 32
@@ -110,8 +110,8 @@ class _State:
         A clock that stepped is wrong by the step on one side of it.
         """
         units = self.fit.units
-        number = np.zeros(units.count, np.int64)
-        np.maximum.at(number, units.of_rank, np.bincount(self.fit.ends.rank, minlength=len(self.ranks)))
+        of_ranks = np.bincount(self.fit.ends.rank, minlength=len(self.ranks))
+        number = folded(np.maximum, units.of_rank, of_ranks, units.count, 0)
         error = np.where((number > FEW)[units.of_rank] | (self.messages > 0), fitted, np.inf) + self.widths
         for clock, jump in self.jumps.items():
             error[units.clock == clock] = np.maximum(error[units.clock == clock], abs(round(jump.step_ns)))
@@ -143,53 +143,24 @@ def _typical(solution: Solution, clock: Clock) -> int:
     return offsets[(len(offsets) - 1) // 2]
 
 
-@dataclass(frozen=True)
-class _Rows:
-    """The evidence with places of ranks for their numbers and stamped times for file times."""
-
-    evidence: Evidence
-    at: Int64
-    start: Floats
-    end: Floats
-    synchronising: Int64
-    messages: Int64
-    exchanges: Int64
-
-    def ends(self, used: Int64) -> Ends:
-        evidence = self.evidence
-        return ends_of(
-            evidence.instance[used], evidence.communicator[used], self.at[used], self.start[used], self.end[used]
-        )
-
-
-def _usable(evidence: Evidence, ranks: Sequence[PlacedRank], apart: Collection[str]) -> _Rows:
-    numbers = np.array([p.rank for p in ranks], np.int64)
-    shifts = np.array([p.shift_ns for p in ranks], np.int64)
-    at = np.searchsorted(numbers, evidence.rank)
+def _usable(evidence: Evidence, ranks: Sequence[PlacedRank], apart: Collection[str]) -> Evidence:
+    """The evidence of hosts that are not `apart`, with places of ranks for their numbers, and stamped times."""
+    at = np.searchsorted(np.array([p.rank for p in ranks], np.int64), evidence.rank)
+    shift = np.array([p.shift_ns for p in ranks], np.int64)[at]
     here = np.array([p.host not in apart for p in ranks], np.bool_)[at]
-    lasting = here & (evidence.end - evidence.start >= SHORTEST_NS)
-    # whole ns up to 2^53, which is a hundred days
-    start = (evidence.start + shifts[at]).astype(np.float64)
-    end = (evidence.end + shifts[at]).astype(np.float64)
-    return _Rows(
-        evidence,
-        at,
-        start,
-        end,
-        np.flatnonzero(evidence.synchronising & lasting),
-        np.flatnonzero(here & (np.abs(evidence.direction) == 1)),
-        np.flatnonzero((evidence.direction == EXCHANGE) & lasting),
-    )
+    placed = replace(evidence, rank=at, start=evidence.start + shift, end=evidence.end + shift)
+    return Evidence(*(getattr(placed, f.name)[here] for f in fields(placed)))
 
 
-def _solved(rows: _Rows, ranks: Sequence[PlacedRank]) -> _State:
+def _solved(evidence: Evidence, ranks: Sequence[PlacedRank]) -> _State:
     hosts = list(dict.fromkeys(p.host for p in ranks))
-    used = rows.synchronising
-    fit, sharing = _fit_with_jumps(rows, used, ranks)
-    if len(rows.exchanges) and len(np.unique(fit[0].component)) > 1:
+    lasting = evidence.end - evidence.start >= SHORTEST_NS
+    used, exchanges = evidence.synchronising & lasting, (evidence.direction == EXCHANGE) & lasting
+    fit, jumps, sharing = _fit_with_jumps(evidence, used, ranks)
+    if exchanges.any() and len(np.unique(fit.component)) > 1:
         # the two ends of a message end together too, if less sharply; which is the sender is not known
-        fit, sharing = _fit_with_jumps(rows, np.union1d(used, rows.exchanges), ranks)
-    state = _State(ranks, hosts, sharing.host, *fit, np.zeros(len(ranks)), np.zeros(len(ranks), np.int64))
+        fit, jumps, sharing = _fit_with_jumps(evidence, used | exchanges, ranks)
+    state = _State(ranks, hosts, sharing.host, fit, jumps, np.zeros(len(ranks)), np.zeros(len(ranks), np.int64))
     if sharing.contradicted.any():
         of = number_ranges(
             [p.rank for p, wrong in zip(ranks, sharing.contradicted[sharing.host], strict=True) if wrong]
@@ -203,17 +174,18 @@ def _solved(rows: _Rows, ranks: Sequence[PlacedRank]) -> _State:
             f"in {state.fit.limits.broken:,} of {count:,} operations a member ends before another one starts: they "
             "are matched wrongly or their times are wrong, and are not used for the clocks"
         )
-    _join_by_messages(state, rows)
+    _join_by_messages(state, evidence)
     return state
 
 
 def _fit_with_jumps(
-    rows: _Rows, used: Int64, ranks: Sequence[PlacedRank]
-) -> tuple[tuple[_Fit, dict[int, Jump]], Sharing]:
+    evidence: Evidence, used: Flags, ranks: Sequence[PlacedRank]
+) -> tuple[_Fit, dict[int, Jump], Sharing]:
     """Fits; where a clock stepped, again without the shorter side, so that it is not smeared over the run."""
-    seen = np.zeros(len(ranks), np.bool_)
-    seen[rows.at[used]] = seen[rows.at[rows.messages]] = True
-    whole = ends = rows.ends(used)
+    seen = np.bincount(evidence.rank[used | (np.abs(evidence.direction) == 1)], minlength=len(ranks)) > 0
+    # whole ns up to 2^53, which is a hundred days
+    start, end = (t[used].astype(np.float64) for t in (evidence.start, evidence.end))
+    whole = ends = ends_of(evidence.instance[used], evidence.communicator[used], evidence.rank[used], start, end)
     jumps: dict[int, Jump] = {}
     while True:
         sharing = Sharing(ranks, seen)
@@ -224,7 +196,7 @@ def _fit_with_jumps(
         ends = ends.only(jump.kept(ends, fit.units.clock))
         jumps[jump.clock] = jump
     # only now the rates are free of the steps
-    return (fit, {n: j.measured(whole, fit.clocks, fit.units.clock) for n, j in jumps.items()}), sharing
+    return fit, {n: j.measured(whole, fit.clocks, fit.units.clock) for n, j in jumps.items()}, sharing
 
 
 def _fitted(ends: Ends, sharing: Sharing) -> _Fit:
@@ -237,9 +209,8 @@ def _fitted(ends: Ends, sharing: Sharing) -> _Fit:
     clocks, cells = _settled(ends, clocks, sharing, wanted)
     clock = sharing.units.clock
     rows = cells.between(clock, sloped=True)
-    free = cells.joined(rows, clock, ranks) != np.arange(
-        ranks
-    )  # the first of each component, others are measured against
+    # the others of each component are measured against its first
+    free = cells.joined(rows, clock, ranks) != np.arange(ranks)
     rate_error = rate_errors(cells, rows, clock, free) if len(rows) else np.zeros(ranks)
     size = np.zeros(ranks)
     size[clock] = np.abs(clocks.rate)
@@ -274,14 +245,12 @@ def _fitted(ends: Ends, sharing: Sharing) -> _Fit:
         bound = _held(*bound, units, clocks.ahead_ns - start, law)
         tried = replace(clocks, ahead_ns=units.offsets(*bound[:2], bound[2].weight, start)[0])
         less = limits(ends, used, tried, units.of_rank)
-        if (
-            less.broken_ns > law.broken_ns - SETTLED_NS
-        ):  # no clocks keep the law of instances that contradict each other
+        # no clocks keep the law of instances that contradict each other
+        if less.broken_ns > law.broken_ns - SETTLED_NS:
             break
         clocks, law = tried, less
     label = distinct(component)[1]
-    lowest = np.full(label.max(initial=-1) + 1, len(sharing.host))
-    np.minimum.at(lowest, label, sharing.host)
+    lowest = folded(np.minimum, label, sharing.host, label.max(initial=-1) + 1, len(sharing.host))
     reference = sharing.host == lowest[label]
     of_label = Sums(label)
 
@@ -307,10 +276,9 @@ def _settled(ends: Ends, clocks: Clocks, sharing: Sharing, wanted: Flags) -> tup
 
     What the ends contradict of `sharing` is changed.
     """
-    span = float(np.ptp(ends.end)) if len(ends.end) else 0.0
-    begun, cells = clocks, measured(ends, clocks)[0]
-    for turn in range(_PASSES):
-        cells = measured(ends, clocks)[0] if turn else cells
+    turn, span = 0, float(np.ptp(ends.end)) if len(ends.end) else 0.0
+    while True:
+        cells = measured(ends, clocks)
         units, begun, moved = sharing.units, clocks, 0.0
         rows = cells.between(units.clock, sloped=True)
         if wanted.any() and len(rows):
@@ -327,9 +295,9 @@ def _settled(ends: Ends, clocks: Clocks, sharing: Sharing, wanted: Flags) -> tup
         moved = max(moved, float(np.abs(clocks.ahead_ns - begun.ahead_ns).max(initial=0.0)))
         # the first passes bring clocks together that are minutes apart; a fit between two answers would move for ever
         settled = turn > 1 and moved < SETTLED_NS + sigma * (turn / _PASSES) ** 2
-        if settled and not sharing.corrected(cells, ends, begun):
-            break
-    return begun, cells
+        turn += 1
+        if (settled and not sharing.corrected(cells, ends, begun)) or turn == _PASSES:
+            return begun, cells
 
 
 def _held(
@@ -360,34 +328,33 @@ def _seen(ends: Ends, units: Units) -> Floats:
     """First, mean and last stamped time of the evidence of each rank's unit; 0 without any."""
     unit = units.of_rank[ends.rank]
     number = np.bincount(unit, minlength=units.count)
-    first, last = np.full(units.count, np.inf), np.full(units.count, -np.inf)
-    np.minimum.at(first, unit, ends.end)
-    np.maximum.at(last, unit, ends.end)
+    first = folded(np.minimum, unit, ends.end, units.count, np.inf)
+    last = folded(np.maximum, unit, ends.end, units.count, -np.inf)
     mean = over(np.bincount(unit, ends.end, units.count), number)
     seen: Floats = np.where(number > 0, np.stack([first, mean, last]), 0.0)[:, units.of_rank]
     return seen
 
 
-def _join_by_messages(state: _State, rows: _Rows) -> None:
+def _join_by_messages(state: _State, evidence: Evidence) -> None:
     """Connects components by sends and receives: no message is received before it was sent."""
-    fit, used = state.fit, rows.messages
-    if not len(used) or len(np.unique(fit.component)) < 2:
+    fit, used = state.fit, np.abs(evidence.direction) == 1
+    if not used.any() or len(np.unique(fit.component)) < 2:
         return
-    at, component = rows.at[used], fit.component.copy()
-    ends = fit.clocks.true(at, rows.end[used])
-    bounds = bounds_between(rows.evidence.instance[used], fit.component[at], rows.evidence.direction[used], ends)
+    at, component = evidence.rank[used], fit.component.copy()
+    ends = fit.clocks.true(at, evidence.end[used].astype(np.float64))
+    bounds = bounds_between(evidence.instance[used], fit.component[at], evidence.direction[used], ends)
     members, moves = rows_by(component), np.zeros(len(component))
     any_of = {number: int(rank[0]) for number, rank in members.items()}
-    for bound in bounds:
-        a, b = any_of[bound.one], any_of[bound.other]
+    for half_width_ns, first, second, middle_ns, messages in bounds:
+        a, b = any_of[first], any_of[second]
         one, other = int(component[a]), int(component[b])
         if one == other:
             continue
-        # bound.ahead_ns is what the second is ahead of the first before either was moved
+        # the bounds are of what the second was ahead of the first before either was moved
         lower, moved = min(one, other), max(one, other)
-        ahead = bound.ahead_ns - (moves[b] - moves[a])
-        state.widths[members[moved]] += bound.half_width_ns
-        state.messages[np.concatenate((members[lower], members[moved]))] += bound.messages
+        ahead = middle_ns - (moves[b] - moves[a])
+        state.widths[members[moved]] += half_width_ns
+        state.messages[np.concatenate((members[lower], members[moved]))] += messages
         moves[members[moved]] += ahead if moved == other else -ahead
         component[members[moved]] = lower
         members[lower] = np.concatenate((members[lower], members.pop(moved)))

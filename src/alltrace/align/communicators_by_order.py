@@ -17,6 +17,7 @@ period are judged one by one. Messages are judged in pairs (`alltrace.align.mess
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, combinations, pairwise
 from typing import NamedTuple
@@ -25,15 +26,14 @@ import numpy as np
 
 from alltrace.align.constants import BY_MODES, WRONG_SHARE
 from alltrace.align.disjoint_sets import DisjointSets
-from alltrace.align.message_partners import CLEAR, EVIDENCE, FLOOR_NS, Lane, message_pairs
+from alltrace.align.message_partners import CLEAR, EVIDENCE, FLOOR_NS, Lane, Members, message_pairs
 from alltrace.align.order_matching import Member, positions
 from alltrace.align.related_clocks import RankClock
 from alltrace.align.schema import LEAST_MATCHING_SCORE, NEARLY_ALL
 from alltrace.align.timelines import PART, AnyTimelines
-from alltrace.trace.arrays import Floats, Int64
-from alltrace.trace.distinct import distinct, rows_by
+from alltrace.trace.arrays import Flags, Floats, Int64
+from alltrace.trace.distinct import distinct, rows_by, run_starts
 
-Members = tuple[int, ...]
 _Partition = frozenset[Members]
 
 _ALIKE = 0.7
@@ -55,16 +55,12 @@ class _Class(NamedTuple):
     """Streams of different ranks with the same operations: arrays of n operations x m streams, NaN without one."""
 
     lanes: list[Lane]
-    places: list[Int64]
-    """For each stream the row of each of its operations, -1 without a counterpart."""
-    op: Int64
-    """The number of each operation."""
+    places: list[Int64]  # for each stream the row of each of its operations, -1 without a counterpart
+    op: Int64  # the number of each operation
     start: Floats
     end: Floats
-    slack: Floats
-    """How far the common clock may be off for each stream, ns."""
-    clear: bool = True
-    """Whether each rank has but one stream that does the same at the same time."""
+    slack: Floats  # how far the common clock may be off for each stream, ns
+    clear: bool = True  # each rank has but one stream that does the same at the same time
 
 
 class _Verdict(NamedTuple):
@@ -97,13 +93,11 @@ def communicators_by_order(
     """
     parted = parted or len({c.component for c in clocks.values()}) > 1
     numbers: dict[tuple[int, Members], int] = {}
-    scores: list[list[float]] = []
+    scores: defaultdict[int, list[float]] = defaultdict(list)
     labels: dict[int, list[tuple[Int64, Int64]]] = {}
 
     def number_of(kind: int, members: Members, score: float) -> int:
         number = numbers.setdefault((kind, members), len(numbers))
-        if number == len(scores):
-            scores.append([])
         scores[number].append(score)
         return number
 
@@ -161,7 +155,7 @@ def communicators_by_order(
             label[lane] = np.where(row < 0, _between(label[lane], row), label[lane])
         return label
 
-    return Inferred(of, [float(np.mean(s)) for s in scores])
+    return Inferred(of, [float(np.mean(s)) for s in scores.values()])
 
 
 def _in_pairs(verdict: _Verdict, known: Iterable[_Partition], count: int) -> bool:
@@ -200,7 +194,7 @@ def _lanes(timelines: AnyTimelines, clocks: Mapping[int, RankClock]) -> Iterator
         its = timelines.of(rank)
         rows = np.flatnonzero(nameless[its.kind])
         clock = clocks[rank]
-        start, end = clock.common_times(its.start[rows]), clock.common_times(its.end[rows])
+        start, end = clock.common(its.start[rows]), clock.common(its.end[rows])
         order = np.argsort(start, kind="stable")
         stream = kinds.stream[its.kind[rows]]
         for one in np.unique(stream).tolist():
@@ -354,7 +348,6 @@ class _Judged(NamedTuple):
 
 
 def _evaluated(start: Floats, end: Floats, slack: Floats, label: Int64) -> _Judged:
-    """The evidence for a partition."""
     order, heads, many = _by_group(label)
     there = np.isfinite(end[:, order])
     several = np.add.reduceat(there, heads, axis=1, dtype=np.int64) > 1
@@ -371,7 +364,7 @@ def _evaluated(start: Floats, end: Floats, slack: Floats, label: Int64) -> _Judg
 def _by_group(label: Int64) -> tuple[Int64, Int64, Int64]:
     """The streams by their group, where each group begins, and how many it has."""
     order = np.argsort(label, kind="stable")
-    heads = np.flatnonzero(np.concatenate(([True], np.diff(label[order]) > 0)))
+    heads = run_starts(label[order])
     return order, heads, np.diff(np.append(heads, len(order)))
 
 
@@ -414,9 +407,6 @@ def _judged(alike: _Class, known: Mapping[_Partition, set[int]], exchanges: set[
         of_places += [of_op] if shared else parts
         costs += [np.mean(its, axis=0)] if shared else its
     many = np.bincount(place, minlength=len(of_places))
-    groups: list[list[Members]] = []
-    scores: list[float] = []
-    varies: list[float] = []
     of_labels = [_groups(ranks, one.label) for one in evidence]
     ops = set(alike.op.tolist())
     other = [partition for partition, its in known.items() if not ops & its]  # each communicator has one stream
@@ -428,12 +418,15 @@ def _judged(alike: _Class, known: Mapping[_Partition, set[int]], exchanges: set[
     sizes = np.array([len(one.groups) for one in evidence])
     observations = np.asarray(many * len(ranks) * EVIDENCE, np.float64)
     apart = np.array([[one.apart for one in its] for its in of_places])
-    for shown, (at, score) in zip(of_places, _few(np.array(costs), observations, distance, sizes, apart), strict=True):
-        clear = at is not None and score >= LEAST_MATCHING_SCORE
-        groups.append(of_labels[at] if clear and at is not None else [()] * len(ranks))
-        scores.append(score if clear else 0.0)
-        varies.append(shown[at].varies if clear and at is not None else np.inf)
-    return _Verdict(place, groups, scores, varies) if any(g for of_place in groups for g in of_place) else None
+    pairs = np.array([not joined and (one.groups == 2).all() for one in evidence])
+    few = _few(np.array(costs), observations, distance, sizes, apart, pairs)
+    none: tuple[list[Members], float, float] = [()] * len(ranks), 0.0, np.inf
+    of_place = [
+        none if at is None or score < LEAST_MATCHING_SCORE else (of_labels[at], score, shown[at].varies)
+        for shown, (at, score) in zip(of_places, few, strict=True)
+    ]
+    groups, scores, varies = map(list, zip(*of_place, strict=True))
+    return _Verdict(place, groups, scores, varies) if any(map(any, groups)) else None
 
 
 def _groups(ranks: Sequence[int], label: Int64) -> list[Members]:
@@ -560,12 +553,14 @@ def _spread(values: Floats) -> Floats:
     return np.asarray((np.median(values) + values.mean()) / 2.0, np.float64)
 
 
-def _few(costs: Floats, many: Floats, distance: Int64, groups: Int64, apart: Int64) -> list[tuple[int | None, float]]:
+def _few(
+    costs: Floats, many: Floats, distance: Int64, groups: Int64, apart: Int64, pairs: Flags
+) -> list[tuple[int | None, float]]:
     """For each place the partition that explains it, and how sure that is from 0 to 1: few that explain all well.
 
     `costs` and `apart` are places x partitions, for `many` independent observations in each place. Of partitions that
     explain a place equally, one whose groups transfer alike counts, then the nearest to those of other operations, then
-    the one with fewest groups.
+    the one with fewest groups. Where one of those is of `pairs` that exchange messages, no larger group is sure.
     """
     weighed = costs * many[:, None]
     penalty = float(np.log(costs.shape[1] + 1.0))
@@ -599,7 +594,8 @@ def _few(costs: Floats, many: Floats, distance: Int64, groups: Int64, apart: Int
             best = int(equal[np.lexsort((groups[equal], distance[equal], differ[equal]))[0]])
             of_place[its] = best
             # where times speak against it more than modes explain, neither is sure
-            sure[best] = max(_BY_GRID if worse[best] <= 0.0 else 0.0, sure.get(best, 0.0))
+            clear = worse[best] <= 0.0 and (pairs[best] or not pairs[equal].any())
+            sure[best] = max(_BY_GRID if clear else 0.0, sure.get(best, 0.0))
         else:
             sure[one] = float(np.delete(surely, one).min(initial=1.0))
     result: list[tuple[int | None, float]] = [(None, 0.0)] * len(costs)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -141,12 +142,11 @@ def _write(run: Run, draft: Path, made_from: str) -> None:
 def _worked_with(run: Run, record: RankRecord) -> list[Device]:
     if len(record.devices) < 2:
         return list(record.devices)
-    counts: dict[int, int] = {}
+    counts: Counter[int] = Counter()
     rank = run.rank(record.rank)
     for table in ("kernels", "graphs"):
         devices = integers(rank.file_table(table, ("device",)).column("device"), -1)
-        for number, count in zip(*(v.tolist() for v in np.unique(devices, return_counts=True)), strict=True):
-            counts[number] = counts.get(number, 0) + count
+        counts.update(dict(zip(*(v.tolist() for v in np.unique(devices, return_counts=True)), strict=True)))
     most = max(counts.values(), default=0)
     return [d for d in record.devices if counts.get(d.device, 0) > LEAST_WORK * most]
 
@@ -217,7 +217,10 @@ def _apart(
     for place, (device, number, folder) in enumerate(zip(devices, numbers, folders, strict=True)):
         for name in DICTIONARIES:
             if rank.has(name):
-                _dictionary(rank, name, device, folder / f"{name}.parquet")
+                table = rank.file_table(name)
+                if name == "devices":  # each has the process' whole dictionaries, but only itself as a device
+                    table = table.filter(pa.array(integers(table.column("device"), -1) == device.device))
+                write_parquet(table, folder / f"{name}.parquet")
         record = rank.record._replace(
             rank=number, devices=(device,), rows=rows[place], stamp_error_ns=0,
             start_ns=min(times[place], default=None), end_ns=max(times[place], default=None),
@@ -225,14 +228,6 @@ def _apart(
         write_rank_record(folder, record, {})
         records.append(record)
     return records
-
-
-def _dictionary(rank: Rank, name: str, device: Device, place: Path) -> None:
-    """A dictionary of a process, of which each of its devices has the whole, but only itself as a device."""
-    table = rank.file_table(name)
-    if name == "devices":
-        table = table.filter(pa.array(integers(table.column("device"), -1) == device.device))
-    write_parquet(table, place)
 
 
 def _owners(rank: Rank, places: Mapping[int, int]) -> dict[int, Flags]:

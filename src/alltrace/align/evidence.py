@@ -20,13 +20,11 @@ from alltrace.align.nccl_names import ALL_TO_ALL, POINT_TO_POINT, RECV, SEND, SE
 from alltrace.align.nccl_trace import read_trace
 from alltrace.run.rank import Rank
 from alltrace.trace.arrays import Flags, Int64, coded, integers, is_one_of
-from alltrace.trace.distinct import distinct_rows, occurrences
+from alltrace.trace.distinct import distinct, distinct_rows, occurrences
 from alltrace.trace.schema import TABLES
 
 _NAMES = TABLES["collectives"].name_columns()
 _MOST = 2.0**63
-_KERNEL = "kernel"
-"""The evidence of an operation that is known from its kernel alone."""
 
 
 def collect(rank: Rank) -> Any:
@@ -37,12 +35,13 @@ def collect(rank: Rank) -> Any:
     the same peer; without a communicator, among those of its stream. `bytes` is the size as NCCL's payload has it: of
     the whole vector for an all-reduce, of a rank's share for an all-gather or reduce-scatter.
     """
-    of_devices = _of_devices(rank)
-    parts = [None if of_devices is None else fold_groups(of_devices), _table(mpi_operations(rank))]
-    parts = [t for t in parts if t is not None and t.num_rows]
-    if not parts:
-        return _schema().empty_table()
-    return _sorted(_numbered(pa.concat_tables(parts).combine_chunks() if len(parts) > 1 else parts[0]))
+    parts = [t for t in (fold_groups(_of_devices(rank)), _table(mpi_operations(rank))) if t.num_rows]
+    table = pa.concat_tables(parts).combine_chunks() if parts else _schema().empty_table()
+    time = pc.coalesce(table.column("start"), table.column("api_start")).to_numpy()
+    table = _numbered(table, time)
+    device, stream = (integers(table.column(c).cast("int64"), np.iinfo(np.int64).max) for c in ("device", "stream"))
+    order = np.lexsort((time, stream, device))
+    return table if (order[1:] > order[:-1]).all() else table.take(pa.array(order)).combine_chunks()
 
 
 def _schema() -> Any:
@@ -63,14 +62,13 @@ def _of_devices(rank: Rank) -> Any:
     ranges, kernels = nccl_ranges(rank), read_kernels(rank)
     contexts = read_contexts(ranges)
     traced = read_trace(ranges, kernels, contexts)
-    return _table(join(read_calls(ranges.filter(pa.array(~traced.superseded)), contexts), kernels, contexts, traced))
+    parts = join(read_calls(ranges.filter(pa.array(~traced.superseded)), contexts), kernels, contexts, traced)
+    return pa.concat_tables([_table({}), *map(_table, parts)]).combine_chunks()
 
 
 def _table(columns: dict[str, Any]) -> Any:
     """The canonical table with the given columns; others are null."""
-    if not columns:
-        return None
-    count = len(next(iter(columns.values())))
+    count = max(map(len, columns.values()), default=0)
     schema = _schema()
     arrays = []
     for column in schema:
@@ -82,11 +80,10 @@ def _table(columns: dict[str, Any]) -> Any:
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
-def _numbered(table: Any) -> Any:
+def _numbered(table: Any, time: Int64) -> Any:
     sequence = table.column("sequence")
     if sequence.null_count == 0:
         return table
-    time = pc.coalesce(table.column("start"), table.column("api_start")).to_numpy()
     names, communicator = coded(table.column("communicator"))
     stream = np.where(communicator == len(names), integers(table.column("stream"), -1), -1)
     ops, op = coded(table.column("op"))
@@ -98,15 +95,6 @@ def _numbered(table: Any) -> Any:
     ordinal[order] = occurrences(*(column[order] for column in (communicator, stream, kind, peer)))
     filled = pc.coalesce(sequence, pa.chunked_array([pa.array(ordinal)]))
     return table.set_column(table.column_names.index("sequence"), "sequence", filled)
-
-
-def _sorted(table: Any) -> Any:
-    time = pc.coalesce(table.column("start"), table.column("api_start")).to_numpy()
-    device, stream = (integers(table.column(c).cast("int64"), np.iinfo(np.int64).max) for c in ("device", "stream"))
-    order = np.lexsort((time, stream, device))
-    if (order[1:] > order[:-1]).all():
-        return table
-    return table.take(pa.array(order)).combine_chunks()
 
 
 def fold_groups(table: Any) -> Any:
@@ -126,11 +114,7 @@ def fold_groups(table: Any) -> Any:
     several = np.bincount(group)[group] > 1
     if not several.any():
         return table
-    rows, calls, group = (
-        rows[several],
-        calls.filter(pa.array(several)),
-        np.unique(group[several], return_inverse=True)[1],
-    )
+    rows, calls, group = rows[several], calls.filter(pa.array(several)), distinct(group[several])[1]
     groups = int(group.max()) + 1
     head = np.unique(group, return_index=True)[1]
     peer, own, size = (integers(calls.column(c), -1) for c in ("peer", "group_rank", "group_size"))
@@ -164,7 +148,7 @@ def fold_groups(table: Any) -> Any:
     unknown = ((peer[shown] < 0) & (count(sends) > 1) & (count(~sends) > 1))[folded]
     if unknown.any():
         evidence = folded_rows.column("evidence").cast(pa.string())
-        changed["evidence"] = pc.if_else(pa.array(unknown), _KERNEL, evidence).dictionary_encode()
+        changed["evidence"] = pc.if_else(pa.array(unknown), "kernel", evidence).dictionary_encode()
     for name in ("bytes", "count"):
         sizes = integers(calls.column(name), -1)
         total = np.bincount(group, np.where(moved & (sizes >= 0), sizes, 0), groups)[folded]

@@ -62,10 +62,6 @@ class LoggedCalls:
     bytes: Int64
     utc_ns: Int64 | None  # when its line was written, in UTC or a local time of an unknown zone; None without times
 
-    def cut(self, low: int, high: int) -> LoggedCalls:
-        times = None if self.utc_ns is None else self.utc_ns[low:high]
-        return LoggedCalls(self.op[low:high], self.kind[low:high], self.group[low:high], self.bytes[low:high], times)
-
 
 @dataclass(frozen=True)
 class CallMatch:
@@ -91,7 +87,8 @@ def match_calls(trace: TracedOps, log: LoggedCalls) -> CallMatch:
     found: list[Alignment] = []
     agreeing = 0.0
     for low, high in windows:
-        part = log.cut(low, high)
+        times = None if log.utc_ns is None else log.utc_ns[low:high]
+        part = LoggedCalls(log.op[low:high], log.kind[low:high], log.group[low:high], log.bytes[low:high], times)
         for width, many in _PIECES:
             place = _place(trace, part, width, many)
             agreeing = max(agreeing, place.agreeing)
@@ -106,10 +103,10 @@ def match_calls(trace: TracedOps, log: LoggedCalls) -> CallMatch:
         )
     found.sort(key=lambda f: -f.score)
     best = found[0]
-    sure = best.sure.copy()
+    sure, kinds = best.sure.copy(), np.append(log.kind, -1)  # the last: of no call
     for other in found[1:]:
         if best.score - other.score < _ANOTHER_MARGIN:
-            sure &= (best.call < 0) | (_kinds(log, best.call) == _kinds(log, other.call))
+            sure &= (best.call < 0) | (kinds[best.call] == kinds[other.call])
     matched = best.call >= 0
     covered = _covered(best.call, m)
     return CallMatch(
@@ -119,11 +116,6 @@ def match_calls(trace: TracedOps, log: LoggedCalls) -> CallMatch:
 
 def _none(n: int, chance: float, reason: str) -> CallMatch:
     return CallMatch(np.full(n, -1, np.int64), np.zeros(n, np.bool_), 0, 0.0, chance, timed=False, reason=reason)
-
-
-def _kinds(log: LoggedCalls, call: Int64) -> Int64:
-    kinds: Int64 = np.where(call >= 0, log.kind[np.maximum(call, 0)], -1)
-    return kinds
 
 
 def _covered(call: Int64, m: int) -> int:

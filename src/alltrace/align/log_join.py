@@ -18,8 +18,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from alltrace.align.call_order import ranks_named
 from alltrace.align.log_call_matching import CallMatch, LoggedCalls, TracedOps, match_calls
-from alltrace.align.logged_units import Units, units_of
+from alltrace.align.logged_units import NUMBERS, Units, units_of
 from alltrace.align.matching import Matching
 from alltrace.align.nccl_names import POINT_TO_POINT
 from alltrace.align.rank_parts import part_file
@@ -42,7 +43,6 @@ LEAST_SHARE = 0.8
 _PURE_CHANCE = 0.7
 _SAME_GROUP = 0.9
 _UNKNOWN = -(1 << 63)
-_NUMBERS = ("bytes", "count", "root", "peer", "group_rank", "group_size")
 _SHARED = ("bytes", "count", "datatype", "communicator", "group_size")
 """What all members of an instance have in common."""
 _GUESSED = "inferred "
@@ -55,11 +55,11 @@ def join_ranks(run: Run, parts: Path, draft: Path, texts: Callable[[Any], Any]) 
     joined = Joined()
     for record in run.ranks:
         before = _whole(part_file(parts, record.rank))
-        found = _join_rank(run, record, before, texts, how.get(record.rank, "none"), joined.texts)
-        joined.matches.append(found.match)
-        joined.named += found.named
-        if found.table is not before:
-            write_quickly(found.table, draft / collectives_file(record.rank))
+        match, table, named = _join_rank(run, record, before, texts, how.get(record.rank, "none"), joined.texts)
+        joined.matches.append(match)
+        joined.named += named
+        if table is not before:
+            write_quickly(table, draft / collectives_file(record.rank))
     return joined
 
 
@@ -87,27 +87,24 @@ def finish(joined: Joined, draft: Path, matching: Matching) -> tuple[tuple[Group
     return named, _notes(joined.matches)
 
 
-class _RankJoined(NamedTuple):
-    """How the log of one rank fits, its table filled, and of how many operations the log names the communicator."""
-
-    match: LogMatch
-    table: Any
-    named: int = 0
-
-
 def _whole(file: Path) -> Any:
     return read_parquet(file, TABLES["collectives"].column_names, ["evidence"])
 
 
-def _join_rank(run: Run, record: Rank, table: Any, texts: Callable[[Any], Any], how: str, new: set[str]) -> _RankJoined:
+def _join_rank(
+    run: Run, record: Rank, table: Any, texts: Callable[[Any], Any], how: str, new: set[str]
+) -> tuple[LogMatch, Any, int]:
+    """How the log of one rank fits, its table filled, and of how many operations the log names the communicator."""
     rows, issued = _in_order(table)
     calls = logged_calls(run.path, record.rank)
     if calls is None or not calls.num_rows:
-        return _RankJoined(LogMatch(record.rank, "none", 0, len(rows), reason="it has no log"), table)
+        return LogMatch(record.rank, "none", 0, len(rows), reason="it has no log"), table, 0
     match = LogMatch(record.rank, how, calls.num_rows, len(rows))
     if not len(rows):
-        return _RankJoined(match._replace(reason="its trace has no NCCL operation"), table)
-    ops = _decoded(table.column("op"), texts)
+        return match._replace(reason="its trace has no NCCL operation"), table, 0
+    ids, of = coded(table.column("op"))
+    words = [*texts(ids).to_pylist(), None]
+    ops = [words[n] for n in of.tolist()]
     # calls, of which several may have one kernel, or kernels
     by_call = bool(2 * (~is_one_of(table.column("evidence"), ("kernel",)))[rows].sum() > len(rows))
     units = units_of(calls, by_call=by_call)
@@ -120,17 +117,17 @@ def _join_rank(run: Run, record: Rank, table: Any, texts: Callable[[Any], Any], 
     matched = int((found.call >= 0).sum())
     match = match._replace(covered=found.covered, matched=matched, reason=_doubt(found, how))
     if match.reason is not None:
-        return _RankJoined(match, table)
+        return match, table, 0
     at = np.where(found.sure, found.call, -1)
     mine, size = integers(table.column("bytes"), -1)[rows], units.numbers["bytes"][np.maximum(found.call, 0)]
     both = (found.call >= 0) & (mine >= 0) & (size >= 0)
     disagreeing = int((both & (mine != size)).sum())
     if both.sum() and disagreeing > (1 - LEAST_SHARE) * both.sum():
         reason = f"{disagreeing} of {int(both.sum())} sizes in it differ from those in the trace"
-        return _RankJoined(match._replace(disagreeing=disagreeing, reason=reason), table)
+        return match._replace(disagreeing=disagreeing, reason=reason), table, 0
     filled, changed = _filled(table, rows, at, units, new)
     named = int(np.count_nonzero(units.communicator_id[at[at >= 0]]))
-    return _RankJoined(match._replace(filled=changed, disagreeing=disagreeing), filled, named)
+    return match._replace(filled=changed, disagreeing=disagreeing), filled, named
 
 
 def _in_order(table: Any) -> tuple[Int64, Int64]:
@@ -154,12 +151,6 @@ def _in_order(table: Any) -> tuple[Int64, Int64]:
         issued[order[known]] = issued[order[last[known]]]
     by_issue = np.lexsort((start, issued))
     return rows[by_issue], issued[by_issue]
-
-
-def _decoded(column: Any, texts: Callable[[Any], Any]) -> list[str | None]:
-    ids, at = coded(column)
-    words = [*texts(ids).to_pylist(), None]
-    return [words[n] for n in at.tolist()]
 
 
 def _matched(
@@ -223,7 +214,7 @@ def _filled(table: Any, rows: Int64, at: Int64, units: Units, new: set[str]) -> 
     here = np.maximum(call, 0)
     changed = np.zeros(count, np.bool_)
     fills: dict[str, tuple[Int64, Flags]] = {
-        name: (units.numbers[name][here], (call >= 0) & (units.numbers[name][here] >= 0)) for name in _NUMBERS
+        name: (units.numbers[name][here], (call >= 0) & (units.numbers[name][here] >= 0)) for name in NUMBERS
     }
     fills["communicator"] = units.communicator_id[here], (call >= 0) & (units.communicator_id[here] != 0)
     fills["datatype"] = units.datatype_id[here], (call >= 0) & (units.datatype_id[here] != 0)
@@ -289,8 +280,6 @@ class _Names:
         communicator = integers(table.column("communicator"))
         named = communicator[members.row]
         voting = np.isin(members.communicator, list(guessed)) & (named != 0)
-        if not voting.any():
-            return
         (groups, names), at = distinct_rows(members.communicator[voting], named[voting])
         for group, name, votes in zip(groups.tolist(), names.tolist(), np.bincount(at).tolist(), strict=True):
             self._votes.setdefault(group, Counter())[name] += votes
@@ -382,6 +371,5 @@ def _notes(matches: Sequence[LogMatch]) -> tuple[str, ...]:
         if m.reason is not None:
             reasons.setdefault(m.reason, []).append(m.rank)
     for reason, ranks in sorted(reasons.items()):
-        which = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {number_ranges(ranks)}"
-        notes.append(f"NCCL's logs were not joined with {which}: {reason}")
+        notes.append(f"NCCL's logs were not joined with {ranks_named(ranks)}: {reason}")
     return tuple(notes)

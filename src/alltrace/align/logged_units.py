@@ -10,11 +10,11 @@ import pyarrow as pa
 
 from alltrace.align.nccl_names import ALL_TO_ALL, NUMBERED_TYPES, RECV, SEND, SEND_RECV, operation_of
 from alltrace.trace.arrays import Flags, Int64, integers
-from alltrace.trace.distinct import distinct_rows
+from alltrace.trace.distinct import distinct_rows, folded
 from alltrace.trace.names import name_id
 from alltrace.trace.nccl_words import OPERATIONS
 
-_NUMBERS = ("bytes", "count", "root", "peer", "group_rank", "group_size")
+NUMBERS = ("bytes", "count", "root", "peer", "group_rank", "group_size")
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Units:
     ops: list[str]  # as in traces
     kind: Int64  # equal numbers have equal content
     group: Int64  # number of the communicator
-    numbers: dict[str, Int64]  # of `_NUMBERS`, each -1 if not known
+    numbers: dict[str, Int64]  # of `NUMBERS`, each -1 if not known
     communicator_id: Int64  # id of the communicator's name, 0 if ranks may call it differently
     datatype_id: Int64  # 0 if not known
     single_id: Int64  # id of the name of a unit that is one send, one receive or one exchange among all; else 0
@@ -53,7 +53,7 @@ def units_of(calls: Any, *, by_call: bool) -> Units:
     known = [operation_of(f"nccl{o}") or o for o in OPERATIONS]
     ops = sorted({*known, ALL_TO_ALL, SEND_RECV})
     of = np.array([ops.index(o) for o in known], np.int64)[op]
-    numbers = {name: column(name) for name in _NUMBERS}
+    numbers = {name: column(name) for name in NUMBERS}
     head = np.concatenate(([True], (communicator[1:] != communicator[:-1]) | (op_count[1:] != op_count[:-1])))
     head[1:] |= op_count[1:] < 0
     still = _uncounted(communicator, op_count, len(words))[communicator]
@@ -118,12 +118,10 @@ def units_of(calls: Any, *, by_call: bool) -> Units:
 
 def _uncounted(communicator: Int64, op_count: Int64, many: int) -> Flags:
     """Of each communicator whether it has several calls, all of one opCount."""
-    least, most = np.full(many, np.iinfo(np.int64).max), np.full(many, -1, np.int64)
-    np.minimum.at(least, communicator, op_count)
-    np.maximum.at(most, communicator, op_count)
-    calls = np.bincount(communicator, minlength=many)
-    found: Flags = (calls > 1) & (least == most) & (most >= 0)
-    return found
+    least = folded(np.minimum, communicator, op_count, many, np.iinfo(np.int64).max)
+    most = folded(np.maximum, communicator, op_count, many, -1)
+    uncounted: Flags = (np.bincount(communicator, minlength=many) > 1) & (least == most) & (most >= 0)
+    return uncounted
 
 
 def _begun_again(head: Flags, asked: Flags, key: Int64) -> Flags:

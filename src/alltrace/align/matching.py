@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from alltrace.align.call_order import misordered, ranks_named
 from alltrace.align.clock_sharing import FEW, PlacedRank
@@ -29,7 +30,7 @@ from alltrace.align.schema import LEAST_MATCHING_SCORE, Group
 from alltrace.align.timelines import PART, AnyTimelines, Kinds, NamedTimelines, Timelines, message_keys
 from alltrace.run.overlay import MEMBERS
 from alltrace.trace.arrays import Flags, Floats, Int64
-from alltrace.trace.distinct import distinct_rows, occurrences, rows_by
+from alltrace.trace.distinct import distinct, distinct_rows, occurrences, rows_by
 from alltrace.trace.number_text import counted
 
 MOST_EVIDENCE = 500_000
@@ -75,7 +76,12 @@ class Matching:
         for member in self.instance:
             of_rank.setdefault(self.timelines.rank_of(member), []).append(member)
         for rank, members in of_rank.items():
-            parts = [self._of_member(m) for m in members]
+            parts = []
+            for member in members:
+                its, number = self.timelines.of(member), self.instance[member]
+                rows = np.flatnonzero(number >= 0)
+                sure = self.confidence[member][rows]
+                parts.append((number[rows], its.row[rows], its.start[rows], its.end[rows], sure))
             instance, row, start, end, confidence = (np.concatenate(column) for column in zip(*parts, strict=True))
             order = np.lexsort((row, instance))
             instance = instance[order]
@@ -93,11 +99,6 @@ class Matching:
                 schema=MEMBERS.arrow_schema(),
             )
 
-    def _of_member(self, member: int) -> tuple[Int64, Int64, Int64, Int64, Floats]:
-        its, number = self.timelines.of(member), self.instance[member]
-        rows = np.flatnonzero(number >= 0)
-        return number[rows], its.row[rows], its.start[rows], its.end[rows], self.confidence[member][rows]
-
     def evidence(self, most: int = MOST_EVIDENCE) -> Evidence:
         """What clocks are made from: all instances, or the first and every second, fourth or so of each group."""
         chosen = np.ones(len(self.ordinal), np.bool_)
@@ -110,30 +111,17 @@ class Matching:
             chosen = (self.ordinal < _ALWAYS) | (self.ordinal % every == 0)
         kinds = self.timelines.kinds
         direction = np.where(kinds.exchanging, 2, kinds.paired).astype(np.int8)
-        sent = (kinds.tag != -1) & (
-            kinds.paired > 0
-        )  # of a message of MPI it is only known that none is received before
-        parts = []
-        ranks: set[tuple[int, int]] = set()
+        # of a message of MPI it is only known that none is received before
+        sent = (kinds.tag != -1) & (kinds.paired > 0)
+        meets, none = kinds.synchronising & ~kinds.early, np.zeros(0, np.int64)
+        parts: list[tuple[NDArray[Any], ...]] = [(none, none, none, none, none, meets[:0], direction[:0])]
         for member, number in self.instance.items():
             its, rank = self.timelines.of(member), self.timelines.rank_of(member)
             rows = np.flatnonzero(number >= 0)
             rows = rows[chosen[number[rows]]]
-            parts.append(
-                (
-                    number[rows],
-                    self.communicator[number[rows]],
-                    np.full(len(rows), rank),
-                    its.start[rows],
-                    np.where(sent[its.kind[rows]], its.start[rows], its.end[rows]),
-                    kinds.synchronising[its.kind[rows]] & ~kinds.early[its.kind[rows]],
-                    direction[its.kind[rows]],
-                )
-            )
-            ranks.add((rank, member))
-        if not parts:
-            none = np.zeros(0, np.int64)
-            return Evidence(none, none, none, none, none, np.zeros(0, np.bool_), np.zeros(0, np.int8))
+            of, kind, start = number[rows], its.kind[rows], its.start[rows]
+            end = np.where(sent[kind], start, its.end[rows])
+            parts.append((of, self.communicator[of], np.full(len(of), rank), start, end, meets[kind], direction[kind]))
         columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
         order = np.lexsort((columns[2], columns[0]))
         if self.timelines.devices > 1:  # of the devices of a rank, one is evidence for its clock
@@ -203,7 +191,8 @@ def _settled(operations: Timelines, placing: Placing, ranks: Sequence[PlacedRank
 def _lawful(operations: Timelines, matching: Matching, inferred: Inferred, ranks: Sequence[PlacedRank]) -> Matching:
     """The matching without the inferred communicators of which members end before others have started.
 
-    A few instances may be matched wrongly; where it is more, all of a communicator are a number of places off.
+    A few instances may be matched wrongly; where it is more, all of a communicator are a number of places off. Where
+    all together explain less than half, pairs that exchange messages stay if they explain at least half of theirs.
     """
     if not ranks or not inferred.scores:
         return matching
@@ -217,13 +206,17 @@ def _lawful(operations: Timelines, matching: Matching, inferred: Inferred, ranks
     for member, number in matching.instance.items():
         its, clock = operations.of(member), clocks[member]
         rows = np.flatnonzero((number >= 0) & meets[its.kind])
-        np.maximum.at(last, number[rows], clock.common_times(its.start[rows]))
-        np.minimum.at(first, number[rows], clock.common_times(its.end[rows]))
+        np.maximum.at(last, number[rows], clock.common(its.start[rows]))
+        np.minimum.at(first, number[rows], clock.common(its.end[rows]))
         of[number[rows]] = inferred.of(member)[rows] % PART
     slack_ns = max(clock.scale_ns for clock in clocks.values())
     own = np.flatnonzero(of >= 0)
     broken = np.bincount(of[own], first[own] < last[own] - slack_ns, len(inferred.scores))
     wrong = np.flatnonzero(broken > np.maximum(WRONG_SHARE * np.bincount(of[own], minlength=len(broken)), FEW))
+    if (matching.explained or 0.0) < LEAST_MATCHING_SCORE:
+        pairs = [g for g in matching.groups if g.found_by == "structure" and g.messages and len(g.ranks) == 2]
+        weak = [int(g.name.rpartition(" ")[2]) for g in pairs if g.score < LEAST_MATCHING_SCORE]
+        wrong = np.union1d(wrong, weak).astype(np.int64)
     if not len(wrong):
         return matching
 
@@ -244,23 +237,14 @@ def _matched(operations: Timelines, clocks: Mapping[int, RankClock], inferred: I
     return _result(timelines, clocks, _instances(timelines, clocks), certainty, named)
 
 
-class _Instances(NamedTuple):
-    """The instances as they were found: of each operation of each member, and each instance's communicator."""
-
-    number: dict[int, Int64]
-    confidence: dict[int, Floats]
-    communicator: Int64
-
-
-class _Sequence(NamedTuple):
-    """Operations in one order on all members: those of a communicator, or the messages from one to another."""
-
-    communicator: int
-    members: list[int]
+_Instances = tuple[dict[int, Int64], dict[int, Floats], Int64]
 
 
 def _instances(timelines: AnyTimelines, clocks: Mapping[int, RankClock]) -> _Instances:
-    """The instances of known communicators, and of messages between known members, by their order."""
+    """The instances of known communicators, and of messages between known members, by their order.
+
+    Of each operation of each member its instance and how sure that is, and of each instance its communicator.
+    """
     kinds = timelines.kinds
     messages = message_keys(kinds)
     own = kinds.peer == kinds.group_rank
@@ -268,12 +252,11 @@ def _instances(timelines: AnyTimelines, clocks: Mapping[int, RankClock]) -> _Ins
     inferred = kinds.communicator >= timelines.first_inferred  # whose sends and receives are in order too
     key = np.where((kinds.communicator >= 0) & ((kinds.paired == 0) | inferred) & (messages < 0), ordered, -1)
     key = np.where((messages >= 0) & ~own, len(kinds) + messages, key)
-    sequences: dict[int, _Sequence] = {}
-    together = distinct_rows(key, kinds.member)[0]
+    members_of: dict[int, list[int]] = {}  # of operations in one order on all of them
     communicator = dict(zip(key.tolist(), kinds.communicator.tolist(), strict=True))
-    for number, member in together.T.tolist():
-        if number >= 0:
-            sequences.setdefault(number, _Sequence(communicator[number], [])).members.append(member)
+    for sequence, member in distinct_rows(key, kinds.member)[0].T.tolist():
+        if sequence >= 0:
+            members_of.setdefault(sequence, []).append(member)
 
     @lru_cache(_MEMBERS_AT_ONCE)
     def rows_of(member: int) -> dict[int, Int64]:
@@ -285,7 +268,7 @@ def _instances(timelines: AnyTimelines, clocks: Mapping[int, RankClock]) -> _Ins
     confidence = {m: np.zeros(len(n)) for m, n in number.items()}
     of_instances: list[Int64] = []
     following = 0
-    for sequence, (group, members) in sorted(sequences.items(), key=lambda s: (s[1].members, s[0])):
+    for sequence, members in sorted(members_of.items(), key=lambda s: (s[1], s[0])):
         if len(members) < 2:
             continue
         counts = [len(rows_of(m)[sequence]) for m in members]
@@ -303,9 +286,9 @@ def _instances(timelines: AnyTimelines, clocks: Mapping[int, RankClock]) -> _Ins
             number[member][rows] = following + instance[fits]
             confidence[member][rows] = _confidence(timelines, clocks[member], member, rows, _APART if apart else 1.0)
             most = max(most, int(instance.max(initial=-1)) + 1)
-        of_instances.append(np.full(most, group))
+        of_instances.append(np.full(most, communicator[sequence]))
         following += most
-    return _Instances(number, confidence, np.concatenate(of_instances) if of_instances else np.zeros(0, np.int64))
+    return number, confidence, np.concatenate([np.zeros(0, np.int64), *of_instances])
 
 
 def _member(timelines: AnyTimelines, clock: RankClock, member: int, rows: Int64) -> Member:
@@ -314,8 +297,8 @@ def _member(timelines: AnyTimelines, clock: RankClock, member: int, rows: Int64)
     return Member(
         op=np.where(kinds.paired[kind] != 0, -1, kinds.op[kind]),
         size=kinds.size[kind],
-        start=clock.common_times(its.start[rows]),
-        end=clock.common_times(its.end[rows]),
+        start=clock.common(its.start[rows]),
+        end=clock.common(its.end[rows]),
         meets=kinds.synchronising[kind] | kinds.exchanging[kind],
         way=np.where(kinds.tag[kind] != -1, kinds.paired[kind], 0),
         number=its.sequence[rows],
@@ -340,33 +323,31 @@ def _result(
     inferred.
     """
     unmatched = dict.fromkeys(sorted(timelines.rows), 0)
-    count = len(instances.communicator)
+    instance_of, confidence_of, communicator_of = instances
+    count = len(communicator_of)
     size, first_end = np.zeros(count, np.int64), np.full(count, np.inf)
     best, second = np.zeros(count), np.zeros(count)
-    for member, before in instances.number.items():
+    for member, before in instance_of.items():
         rows = np.flatnonzero(before >= 0)
         of = before[rows]
         size[of] += 1
-        first_end[of] = np.minimum(first_end[of], clocks[member].common_times(timelines.of(member).end[rows]))
-        sure = instances.confidence[member][rows]
+        first_end[of] = np.minimum(first_end[of], clocks[member].common(timelines.of(member).end[rows]))
+        sure = confidence_of[member][rows]
         second[of] = np.maximum(second[of], np.minimum(best[of], sure))
         best[of] = np.maximum(best[of], sure)
     alive = np.flatnonzero(size >= 2)
     order = alive[np.argsort(first_end[alive], kind="stable")]
     renumbered = np.full(count + 1, -1, np.int64)
     renumbered[order] = np.arange(len(order))
-    communicator = instances.communicator[order]
-    used, place = np.unique(communicator, return_inverse=True)
+    used, place = distinct(communicator_of[order])
     explained = Explained(timelines, clocks, size[order])
     number: dict[int, Int64] = {}
     confidence: dict[int, Floats] = {}
     alone: dict[int, Flags] = {}
-    for member, before in instances.number.items():
+    for member, before in instance_of.items():
         number[member] = its = renumbered[before]
         # a reference is no surer than its surest partner
-        confidence[member] = np.where(
-            its >= 0, np.minimum(instances.confidence[member], np.append(second, 0.0)[before]), 0.0
-        )
+        confidence[member] = np.where(its >= 0, np.minimum(confidence_of[member], np.append(second, 0.0)[before]), 0.0)
         group = timelines.kinds.communicator[timelines.of(member).kind]
         confidence[member] *= certainty[group]
         alone[member] = its < 0
@@ -389,19 +370,11 @@ def _result(
         int(kinds.count[kinds.nameless & tried & its].sum()) for its in (kinds.messages, ~kinds.messages)
     )
     notes = _notes(timelines.calls_only, guessed, withheld, lacking(timelines, clocks, alone), timelines.tested, unsure)
+    notes = (*notes, *misordered(timelines, number, clocks))
+    reason = reason_of(score, explained.unnamed, by_rank, apart)
+    ordinal, whole = occurrences(place), explained.score(1.0)
     return Matching(
-        timelines=timelines,
-        clocks=clocks,
-        instance=number,
-        confidence=confidence,
-        communicator=place.reshape(-1),
-        ordinal=occurrences(place),
-        groups=groups,
-        unmatched=unmatched,
-        notes=(*notes, *misordered(timelines, number, clocks)),
-        score=score,
-        explained=explained.score(1.0),
-        reason=reason_of(score, explained.unnamed, by_rank, apart),
+        timelines, clocks, number, confidence, place, ordinal, groups, unmatched, notes, score, reason, whole
     )
 
 

@@ -51,7 +51,7 @@ class Explained:
     def add(self, member: int, instance: Int64, confidence: Floats) -> None:
         """Judge the operations of a member; of each its instance, -1 without one, and how sure it is of it."""
         its, kinds, clock = self._timelines.of(member), self._timelines.kinds, self._clocks[member]
-        group, end = kinds.communicator[its.kind], clock.common_times(its.end)
+        group, end = kinds.communicator[its.kind], clock.common(its.end)
         most = np.where(message_keys(kinds) >= 0, 2, np.iinfo(np.int64).max)  # a message has two members
         seen = (
             np.where(instance >= 0, self._size[instance], 0) if len(self._size) else np.zeros(len(instance), np.int64)
@@ -115,7 +115,7 @@ def lacking(timelines: AnyTimelines, clocks: Mapping[int, RankClock], alone: Map
         begins, stops = zip(*([clocks[m].common(t) for t in timelines.extents[m]] for m in members), strict=True)
         begin, stop = (max(begins), min(stops)) if len(members) > 1 else (-np.inf, np.inf)
         for member in members:
-            end = clocks[member].common_times(timelines.of(member).end)
+            end = clocks[member].common(timelines.of(member).end)
             mine = (end >= begin) & (end <= stop)
             rank = timelines.rank_of(member)
             inside[rank] += int(mine.sum())

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from alltrace.align.nccl_names import BROADCAST, GATHER, RECV, REDUCE, SCATTER, SEND, SEND_RECV, SYNCHRONISING
 from alltrace.trace.arrays import Flags, Int64, coded, integers, is_one_of
-from alltrace.trace.distinct import distinct_rows, rows_by
+from alltrace.trace.distinct import distinct_rows, folded, rows_by, run_starts
+from alltrace.trace.schema import TABLES
 
 EXCHANGE = 2
 _NEVER = np.iinfo(np.int64).min
@@ -46,7 +47,7 @@ def taken(members: Any, tables: Mapping[int, Any], column: str) -> Any:
     of_rank = rows_by(members.column("rank").to_numpy())
     parts = [tables[rank].column(column).take(pa.array(rows[mine])) for rank, mine in of_rank.items()]
     if not parts:
-        return None
+        return TABLES["collectives"].arrow_schema([column]).empty_table().column(0).combine_chunks()
     joined = pa.chunked_array([c for p in parts for c in p.chunks], parts[0].type).combine_chunks()
     return joined.take(pa.array(np.argsort(np.concatenate(list(of_rank.values())))))
 
@@ -62,46 +63,31 @@ def described(
     """`members`, at aligned times, with the columns that `Aligned.members` adds; `tables` are ranks' `collectives`."""
     members = members.sort_by([("instance", "ascending"), ("rank", "ascending")])
     columns: dict[str, Any] = {name: members.column(name).combine_chunks() for name in members.column_names}
-    words = pa.dictionary(pa.int32(), pa.string())
     for name in ("op", "datatype"):
-        ids = taken(members, tables, name)
-        encoded = None if ids is None else ids.dictionary_encode()
-        columns[name] = (
-            pa.array([], words)
-            if encoded is None
-            else pa.DictionaryArray.from_arrays(encoded.indices, texts(encoded.dictionary))
-        )
-    for name, kind in (("bytes", pa.int64()), ("stream", pa.int64()), ("device", pa.int32()), ("evidence", words)):
-        rows = taken(members, tables, name)
-        columns[name] = pa.array([], kind) if rows is None else rows
+        encoded = taken(members, tables, name).dictionary_encode()
+        columns[name] = pa.DictionaryArray.from_arrays(encoded.indices, texts(encoded.dictionary))
+    columns |= {name: taken(members, tables, name) for name in ("bytes", "stream", "device", "evidence")}
     instance = members.column("instance").to_numpy()
     start, end = members.column("start").to_numpy(), members.column("end").to_numpy()
     rank = members.column("rank").to_numpy()
-    first = (
-        np.flatnonzero(np.concatenate(([True], instance[1:] != instance[:-1])))
-        if len(instance)
-        else np.empty(0, np.int64)
-    )
+    first = run_starts(instance)
     counts = np.diff(np.concatenate((first, [len(instance)])))
     place = np.repeat(np.arange(len(first)), counts)
-    last_arrival, last_end, first_arrival = (
-        f.reduceat(v, first) if len(first) else v
-        for f, v in ((np.maximum, start), (np.maximum, end), (np.minimum, start))
-    )
+    last_arrival, last_end = (np.maximum.reduceat(times, first) for times in (start, end))
+    first_arrival = np.minimum.reduceat(start, first)
     # of equal arrivals the lowest rank's
     arrived_last = np.flatnonzero(start == last_arrival[place])
     which = arrived_last[np.unique(place[arrived_last], return_index=True)[1]]
-    last_rank = rank[which]
     ops, op = coded(columns["op"])
     words_of = ops.to_pylist()
     awaited = which[place]
     if not DIRECTED.isdisjoint(words_of):
-        group_rank, root = (_known(taken(members, tables, name), len(rank)) for name in ("group_rank", "root"))
+        group_rank, root = (integers(taken(members, tables, name), -1) for name in ("group_rank", "root"))
         awaited = _awaited(np.array([*words_of, None], object)[op], awaited, place, start, root, group_rank)
     wait_start, completed, of_call = start, last_end, end
     if is_one_of(columns["evidence"], ("mpi",)).any():
-        wait_start = np.maximum(start, _known(taken(members, tables, "wait_start"), len(rank)))
-        message = (counts[place] == 2) & (_known(taken(members, tables, "tag"), len(rank)) >= 0)
+        wait_start = np.maximum(start, integers(taken(members, tables, "wait_start"), -1))
+        message = (counts[place] == 2) & (integers(taken(members, tables, "tag"), -1) >= 0)
         sends = np.flatnonzero(np.array([*(w == SEND for w in words_of), False])[op] & message)
         others = np.where(is_one_of(columns["evidence"], ("mpi",)), -1, np.arange(len(rank)))
         call = distinct_rows(rank, wait_start, end, others)[1]
@@ -128,15 +114,14 @@ def described(
     wait = np.maximum(np.minimum(start[awaited], end) - wait_start, 0)
     error = _errors(error_ns, rank, rank[awaited])
     sizes = np.array(group_sizes or [0], np.int64)
-    told = taken(members, tables, "group_size")
-    known = np.zeros(0, np.int64) if told is None else integers(told)
+    known = integers(taken(members, tables, "group_size"))
     size = np.maximum.reduce([known, sizes[members.column("communicator").to_numpy()], counts[place]])
     columns["group_size"] = size.astype(np.int32)
     columns["members"] = counts[place].astype(np.int32)
     columns["synchronising"] = is_one_of(columns["op"], SYNCHRONISING)
     columns["arrival_ns"] = start
     columns["first_arrival_ns"], columns["last_arrival_ns"] = first_arrival[place], last_arrival[place]
-    columns["last_rank"], columns["last_end_ns"] = last_rank[place], last_end[place]
+    columns["last_rank"], columns["last_end_ns"] = rank[which[place]], last_end[place]
     columns["awaited_rank"], columns["awaited_ns"] = rank[awaited], start[awaited]
     columns["wait_start_ns"], columns["wait_ns"], columns["until_ns"] = wait_start, wait, of_call
     columns["transfer_ns"] = np.maximum(completed - last_arrival, 0)[place]
@@ -187,9 +172,7 @@ def _awaited_by_sends(sends: _Sends, until: Int64, wait_start: Int64, start: Int
 
 def _latest(call: Int64, until: Int64) -> Int64:
     """Until when each call waits for what it completes."""
-    latest = np.full(int(call.max(initial=-1)) + 1, _NEVER)
-    np.maximum.at(latest, call, until)
-    return latest
+    return folded(np.maximum, call, until, int(call.max(initial=-1)) + 1, _NEVER)
 
 
 def _shared_out(call: Int64, until: Int64, end: Int64, sending: Flags) -> tuple[Int64, Int64]:
@@ -203,11 +186,6 @@ def _shared_out(call: Int64, until: Int64, end: Int64, sending: Flags) -> tuple[
     again = np.flatnonzero(call[order][1:] == call[order][:-1])
     since[order[again + 1]] = to[order[again]] = until[order[again]]
     return since, to
-
-
-def _known(values: Any, count: int) -> Int64:
-    """Whole numbers of members, -1 if not known."""
-    return np.full(count, -1, np.int64) if values is None else integers(values, -1)
 
 
 def _awaited(

@@ -71,9 +71,8 @@ def partners(lanes: Sequence[Lane], mates: Iterable[tuple[int, int]]) -> Iterato
     pairs = list(mates)
     numbers = {rank: n for n, rank in enumerate(of_rank)}
     sets = DisjointSets(len(numbers), ((numbers[one], numbers[other]) for one, other in pairs))
-    for part in rows_by(
-        np.array([sets.of(numbers[one]) for one, _ in pairs], np.int64)
-    ).values():  # such as one pipeline
+    # a part is such as one pipeline
+    for part in rows_by(np.array([sets.of(numbers[one]) for one, _ in pairs], np.int64)).values():
         yield from _partners(lanes, of_rank, [pairs[n] for n in part.tolist()])
 
 
@@ -90,7 +89,10 @@ def _partners(
         for low in of_rank[one]:
             for high in of_rank[other]:
                 edges = _edges(lanes[low], lanes[high], len(of_lanes) + len(candidates))
-                candidates.append((_fit(edges, len(lanes[low].end), len(lanes[high].end)), low, high, edges))
+                ones = len(lanes[low].end)
+                nearest = _greedy(edges, -np.abs(edges.apart), ones, ones + len(lanes[high].end))
+                fit = -float(np.maximum(_likelihood(edges, nearest)[nearest], 0.0).sum())  # the lower, the better
+                candidates.append((fit, low, high, edges))
         taken: set[int] = set()
         for fit, low, high, edges in sorted(candidates, key=lambda c: c[:3]):
             if len(edges.one) and fit < 0.0 and not taken & {low, high}:
@@ -127,12 +129,6 @@ def _edges(low: Lane, high: Lane, number: int) -> _Edges:
     together = np.minimum(low.end[one], high.end[other]) - np.maximum(low.start[one], high.start[other])
     room = max(np.ptp(lane.end) / len(lane.end) for lane in (low, high))
     return _Edges(one, other, np.full(len(one), number), apart, together, np.full(len(one), room))
-
-
-def _fit(edges: _Edges, ones: int, others: int) -> float:
-    """How well the operations of two lanes fit each other: the lower, the better; 0 if they do not."""
-    nearest = _greedy(edges, -np.abs(edges.apart), ones, ones + others)
-    return -float(np.maximum(_likelihood(edges, nearest)[nearest], 0.0).sum())
 
 
 def _greedy(edges: _Edges, score: Floats, shift: int, count: int) -> Int64:
@@ -185,7 +181,6 @@ def _log_density(sample: Floats, at: Floats, own: Flags, wide: float) -> Floats:
 
 
 def _chosen(edges: _Edges, count: int) -> Int64:
-    """The edges that are messages."""
     choices = np.bincount(edges.one, minlength=count) + np.bincount(edges.other, minlength=count)
     alone = np.flatnonzero((choices[edges.one] == 1) & (choices[edges.other] == 1))
     lanes = int(edges.lanes.max()) + 1
@@ -195,40 +190,17 @@ def _chosen(edges: _Edges, count: int) -> Int64:
     score, chosen = np.zeros(len(edges.one)), sample
     for _ in range(_ROUNDS):
         score = _likelihood(edges, sample)
-        chosen = _improved(edges, score, _greedy(edges, score, 0, count), count)
+        chosen = _greedy(edges, score, 0, count)
         if len(chosen) == len(sample) and (np.sort(chosen) == np.sort(sample)).all():
             break
         sample = chosen
-    gain, _, first, second = _exchanges(edges, score, chosen, count)
-    doubtful = np.zeros(len(edges.one), np.bool_)
-    close = gain > -CLEAR
-    doubtful[first[close]] = True
-    doubtful[second[close & (second >= 0)]] = True
-    return np.sort(chosen[~doubtful[chosen] & (score[chosen] > 0.0)])
+    gain, replaced = _exchanges(edges, score, chosen, count)
+    doubtful = np.isin(chosen, replaced[:, gain > -CLEAR])
+    return np.sort(chosen[~doubtful & (score[chosen] > 0.0)])
 
 
-def _improved(edges: _Edges, score: Floats, chosen: Int64, count: int) -> Int64:
-    """The chosen edges after those were exchanged that make all together likelier."""
-    for _ in range(_ROUNDS):
-        gain, new, first, second = _exchanges(edges, score, chosen, count)
-        better = np.flatnonzero(gain > 0.0)
-        if not len(better):
-            break
-        taken = np.zeros(count, np.bool_)
-        is_chosen = np.zeros(len(edges.one), np.bool_)
-        is_chosen[chosen] = True
-        for n in better[np.argsort(-gain[better], kind="stable")].tolist():
-            old, fresh = [e for e in (first[n], second[n]) if e >= 0], [e for e in new[n] if e >= 0]
-            touched = np.unique(np.concatenate([[edges.one[e], edges.other[e]] for e in (*old, *fresh)]))
-            if not taken[touched].any():
-                taken[touched] = True
-                is_chosen[old], is_chosen[fresh] = False, True
-        chosen = np.flatnonzero(is_chosen)
-    return chosen
-
-
-def _exchanges(edges: _Edges, score: Floats, chosen: Int64, count: int) -> tuple[Floats, Int64, Int64, Int64]:
-    """For each edge that is not chosen what it would gain, with what it adds (n, 2), and what it takes out.
+def _exchanges(edges: _Edges, score: Floats, chosen: Int64, count: int) -> tuple[Floats, Int64]:
+    """For each edge that is not chosen what it would gain, and the chosen ones that it takes out (2, n), -1 for none.
 
     It brings in the edge between those that lose their partners, if there is one.
     """
@@ -264,9 +236,7 @@ def _exchanges(edges: _Edges, score: Floats, chosen: Int64, count: int) -> tuple
     def worth(edge: Int64) -> Floats:
         return np.where(edge >= 0, np.maximum(score[edge], 0.0), 0.0)
 
-    gain = score[out] + worth(back) - worth(first) - worth(second)
-    swap = first < 0
-    return gain, np.stack((out, back), axis=1), np.where(swap, second, first), np.where(swap, -1, second)
+    return score[out] + worth(back) - worth(first) - worth(second), np.stack((first, second))
 
 
 def message_pairs(
@@ -388,8 +358,6 @@ def _strides(ranks: Sequence[int]) -> Iterator[tuple[int, dict[int, list[int]]]]
 
 def _nearest(start: Floats, end: Floats, starts: Floats, ends: Floats) -> Int64:
     """For each operation that of another rank that ends nearest to it and runs at once with it, -1 without one."""
-    if not len(ends):
-        return np.full(len(end), -1, np.int64)
     at = np.searchsorted(ends, end)
     best = np.full(len(end), -1, np.int64)
     distance = np.full(len(end), np.inf)
@@ -405,7 +373,7 @@ def _best(rank: int, mates: Sequence[int], nearest: _Nearest, end: dict[int, Flo
     """For each operation of a rank the mate with the nearest end, and its operation; -1 without one."""
     mate, other = (np.full(len(end[rank]), -1, np.int64) for _ in range(2))
     distance = np.full(len(end[rank]), np.inf)
-    for q in [m for m in mates if len(end[m])]:
+    for q in mates:
         at = nearest(rank, q)
         apart = np.where(at >= 0, np.abs(end[q][at] - end[rank]), np.inf)
         closer = apart < distance

@@ -18,7 +18,7 @@ import pyarrow as pa
 from alltrace.align.nccl_names import RECV, SEND, SEND_RECV, operation_of
 from alltrace.run.rank import Rank
 from alltrace.trace.arrays import Int64, coded, integers, is_one_of
-from alltrace.trace.distinct import distinct_rows
+from alltrace.trace.distinct import distinct_rows, folded
 
 _COLUMNS = ("start", "end", "process", "thread", "name", "bytes", "communicator", "peer", "tag", "root", "request")
 _MOST_MEMBERS_NAMED = 64
@@ -82,9 +82,8 @@ def mpi_operations(rank: Rank) -> dict[str, Any]:
     columns["start"] = at["start"][rows]
     columns["end"] = np.where(ended, at["end"][ends], np.where(op == ops.index(SEND), at["end"][rows], _NONE))
     columns["wait_start"] = np.where(ended & begun, at["start"][ends], _NONE)
-    columns["synchronous"] = np.where(
-        begun & ~ended & (op == ops.index(SEND)), 0, columns["synchronous"]
-    )  # of no known end
+    # of no known end
+    columns["synchronous"] = np.where(begun & ~ended & (op == ops.index(SEND)), 0, columns["synchronous"])
     columns["tested"] = np.where(ended & (role[ends] == _Role.TESTS), 1, _NONE)
     return _as_collectives(columns, op, ops, rank)
 
@@ -141,9 +140,7 @@ def _one_way(op: Int64, columns: dict[str, Int64], ops: list[str]) -> tuple[Int6
     first, last = changes[:-1], changes[1:]
     op = op.copy()
     op[both] = np.where(first, ops.index(SEND), ops.index(RECV))
-    latest = np.full(int(group[-1]) + 1, _NONE)
-    np.maximum.at(latest, group, columns["end"][both])
-    columns["end"][both] = latest[group]
+    columns["end"][both] = folded(np.maximum, group, columns["end"][both], int(group[-1]) + 1, _NONE)[group]
     alone = both[first & last]
     columns = {name: np.concatenate((values, values[alone])) for name, values in columns.items()}
     return np.concatenate((op, np.full(len(alone), ops.index(RECV)))), columns

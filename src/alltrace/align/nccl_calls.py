@@ -24,7 +24,7 @@ from alltrace.run.launch_matching import CALLS, match_launches
 from alltrace.run.rank import Rank
 from alltrace.trace.arrays import Flags, Int64, coded, integers, is_one_of, is_true
 from alltrace.trace.communication_kernels import EXCHANGE
-from alltrace.trace.distinct import rows_by
+from alltrace.trace.distinct import folded, rows_by
 from alltrace.trace.kernel_rules import COMMUNICATION
 from alltrace.trace.schema import TABLES
 
@@ -62,10 +62,6 @@ class Calls:
     # of each communicator the rank's number in it and its size; when the profiler traced each call's work on the device
     members: dict[str, tuple[int | None, int | None]] = field(default_factory=dict)
     work: tuple[Int64, Int64] | None = None
-
-    @property
-    def count(self) -> int:
-        return len(self.start)
 
 
 @dataclass
@@ -152,12 +148,15 @@ def read_calls(ranges: pa.Table, contexts: Contexts) -> Calls:
     ops, codes = numbered([operation_of(t) for t in texts], contexts.op)
     op = codes[text_at]
     is_call = (op >= 0) & ~context
-    parts = []
+    none, units = np.empty(0, np.int64), 0
+    parts: list[tuple[Int64, ...]] = [(none, none, none, none, none)]
     for one in np.unique(thread):
         rows = np.flatnonzero((thread == one) & (is_call | starts_group | ends_group))
         rows = rows[np.argsort(start[rows], kind="stable")]
-        parts.append(_units(rows, start, end, op, starts_group, ends_group))
-    rows, unit, unit_start, unit_end, unit_rows = _joined(parts)
+        mine, unit, *of_units = _units(rows, start, end, op, starts_group, ends_group)
+        parts.append((mine, units + unit, *of_units))
+        units += len(of_units[0])
+    rows, unit, unit_start, unit_end, unit_rows = map(np.concatenate, zip(*parts, strict=True))
     unit_thread = thread[unit_rows]
     unit_context = contexts.named_around(ops, unit_thread, unit_start, unit_end)
     members: dict[str, tuple[int | None, int | None]] = {}
@@ -175,13 +174,10 @@ def _flags(texts: Sequence[str | None], test: Any) -> Flags:
     return np.array([*(t is not None and test(t) for t in texts), False], np.bool_)
 
 
-_Units = tuple[Int64, Int64, Int64, Int64, Int64]
-
-
 def _units(
     rows: Int64, start: Int64, end: Int64, op: Int64,
     starts_group: Flags, ends_group: Flags,
-) -> _Units:  # fmt: skip
+) -> tuple[Int64, Int64, Int64, Int64, Int64]:  # fmt: skip
     """The calls of one thread with their units: rows of calls, unit of each, and of each unit start, end, first row."""
     depth = _nesting(starts_group[rows], ends_group[rows])
     call = op[rows] >= 0
@@ -193,18 +189,14 @@ def _units(
     # the end that closes an outermost group has depth 0 and belongs to the unit before it
     belongs = call | inside | (ends_group[rows] & (before > 0))
     kept = belongs & (number >= 0)
-    count = int(opens.sum())
     unit_start = start[rows[opens]]
-    unit_end = np.full(count, np.iinfo(np.int64).min)
-    np.maximum.at(unit_end, number[kept], end[rows[kept]])
+    unit_end = folded(np.maximum, number[kept], end[rows[kept]], len(unit_start), np.iinfo(np.int64).min)
     mine = kept & call
     return rows[mine], number[mine], unit_start, unit_end, rows[opens]
 
 
 def _nesting(starts: Flags, ends: Flags) -> Int64:
     """Open groups after each row; a start without an end, or an end without a start, does not count."""
-    if not starts.any():
-        return np.zeros(len(starts), np.int64)
     change = starts.astype(np.int64) - ends
     depth = np.cumsum(change)
     lowest = np.minimum(np.concatenate(([0], np.minimum.accumulate(depth)[:-1])), 0)
@@ -214,17 +206,6 @@ def _nesting(starts: Flags, ends: Flags) -> Int64:
     change[starts & (later >= depth)] = 0
     result: Int64 = np.cumsum(change)
     return result
-
-
-def _joined(parts: list[_Units]) -> _Units:
-    """The units of all threads, numbered through."""
-    if not parts:
-        nothing = np.zeros(0, np.int64)
-        return nothing, nothing, nothing, nothing, nothing
-    shift = np.cumsum([0, *(len(p[2]) for p in parts[:-1])])
-    rows, unit, unit_start, unit_end, unit_rows = (np.concatenate(c) for c in zip(*parts, strict=True))
-    unit = unit + np.repeat(shift, [len(p[0]) for p in parts])
-    return rows, unit, unit_start, unit_end, unit_rows
 
 
 @dataclass
@@ -246,24 +227,16 @@ class Kernels:
     ops: list[str]
     datatypes: list[str]
 
-    @property
-    def count(self) -> int:
-        return len(self.start)
-
 
 def read_kernels(rank: Rank) -> Kernels:
     """The communication kernels of a rank, by the kernel rules, and its copies that communicate."""
-    columns = [*_KERNEL_COLUMNS, "name", "kind"]
-    none = TABLES["kernels"].arrow_schema(columns).empty_table()
-    pieces = file_pieces(rank, "kernels", columns) if rank.has("kernels") else ()
+    wanted = [*_KERNEL_COLUMNS, "name", "kind"]
+    none = TABLES["kernels"].arrow_schema(wanted).empty_table()
+    pieces = file_pieces(rank, "kernels", wanted) if rank.has("kernels") else ()
     parts = [piece.filter(pa.array(is_one_of(piece.column("kind"), COMMUNICATION))) for piece in pieces]
-    kernels, copies = pa.concat_tables([none, *parts]), rank.table("copies", [*_KERNEL_COLUMNS, "collective"])
-    copies = copies.filter(pa.array(is_true(copies.column("collective")))).drop_columns("collective")
-    copies = copies.append_column("name", pa.nulls(copies.num_rows, kernels.schema.field("name").type))
-    waits = is_one_of(kernels.column("kind"), (EXCHANGE,)), np.zeros(copies.num_rows, np.bool_)
-    table = pa.concat_tables([kernels.drop_columns("kind"), copies])
-    table = table.append_column("copied", pa.array(np.arange(table.num_rows) >= kernels.num_rows))
-    table = table.append_column("exchanging", pa.array(np.concatenate(waits)))
+    copies = rank.table("copies", [*_KERNEL_COLUMNS, "collective"])
+    copies = copies.filter(pa.array(is_true(copies.column("collective"))))
+    table = pa.concat_tables([none, *parts, copies], promote_options="default")  # copies have no name and no kind
     table = table.filter(pc.and_(pc.is_valid(table.column("start")), pc.is_valid(table.column("end"))))
     table = table.take(pc.sort_indices(table.column("start"))).combine_chunks()
     ids, at = coded(table.column("name"))
@@ -271,28 +244,12 @@ def read_kernels(rank: Rank) -> Kernels:
     named = [operation_of_kernel(t) for t in texts]
     ops, op = numbered(named)
     datatypes, datatype = numbered([datatype_of_kernel(t, o) for t, o in zip(texts, named, strict=True)])
-    process, device, stream, correlation = (
-        integers(table.column(c), -1) for c in ("process", "device", "stream", "correlation")
-    )
-    thread, api_start, api_end = _launches(rank, process, correlation)
-    start, end = table.column("start").to_numpy(), table.column("end").to_numpy()
-    copied, exchanging = (is_true(table.column(c)) for c in ("copied", "exchanging"))
-    return Kernels(
-        start,
-        end,
-        process,
-        device,
-        stream,
-        thread,
-        op[at],
-        datatype[at],
-        api_start,
-        api_end,
-        copied,
-        exchanging,
-        ops,
-        datatypes,
-    )
+    columns: dict[str, Any] = {c: integers(table.column(c), -1) for c in _KERNEL_COLUMNS}
+    launches = _launches(rank, columns["process"], columns.pop("correlation"))
+    columns |= zip(("thread", "api_start", "api_end"), launches, strict=True)
+    copied, exchanging = is_true(table.column("collective")), is_one_of(table.column("kind"), (EXCHANGE,))
+    columns |= {"copied": copied, "exchanging": exchanging}
+    return Kernels(**columns, op=op[at], datatype=datatype[at], ops=ops, datatypes=datatypes)
 
 
 def _launches(rank: Rank, process: Int64, correlation: Int64) -> tuple[Int64, Int64, Int64]:
@@ -300,12 +257,8 @@ def _launches(rank: Rank, process: Int64, correlation: Int64) -> tuple[Int64, In
     count = len(correlation)
     thread, start, end = np.full(count, -1), np.full(count, NOT_KNOWN), np.full(count, NOT_KNOWN)
     calls = file_pieces(rank, "api", CALLS) if rank.has("api") else ()
-    launches = match_launches(
-        calls, np.maximum(process, 0), correlation
-    )  # a call without a process launched work without one
-    call, op = (
-        launches.call_of_pair()[::-1],
-        launches.op[::-1],
-    )  # of several calls the first counts, which is written last
+    # a call without a process launched work without one; of several calls the first counts, which is written last
+    launches = match_launches(calls, np.maximum(process, 0), correlation)
+    call, op = launches.call_of_pair()[::-1], launches.op[::-1]
     thread[op], start[op], end[op] = launches.thread[call], launches.start[call], launches.end[call]
     return thread, start, np.where(end < 0, NOT_KNOWN, end)

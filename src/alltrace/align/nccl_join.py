@@ -14,13 +14,14 @@ from alltrace.align.nccl_names import RECV, SEND, SEND_RECV, SENT, numbered
 from alltrace.align.nccl_trace import Traced
 from alltrace.trace.arrays import Flags, Int64
 from alltrace.trace.communication_kernels import EXCHANGE
+from alltrace.trace.distinct import run_starts
 
 _WORDS = ("kernel", "nvtx", "nvtx+kernel", "nvtx+copy", EXCHANGE, "trace")
 _KERNEL, _CALL, _BOTH, _COPIES, _EXCHANGE, _TRACE = range(len(_WORDS))
 
 
-def join(calls: Calls, kernels: Kernels, contexts: Contexts, traced: Traced) -> dict[str, Any]:
-    """The operations of one rank as columns of `collectives`: Arrow arrays of equal length, or nothing.
+def join(calls: Calls, kernels: Kernels, contexts: Contexts, traced: Traced) -> list[dict[str, Any]]:
+    """The operations of one rank, in parts of columns of `collectives`: Arrow arrays of equal length.
 
     A kernel belongs to the unit that its launching call is in, on the same thread. A unit's kernels belong to its
     calls: one to one where there are as many, one per communicator where there are as many, else each call has the
@@ -32,10 +33,9 @@ def join(calls: Calls, kernels: Kernels, contexts: Contexts, traced: Traced) -> 
     if traced.calls is not None:
         traced.calls.members.update(calls.members)
         parts.append(_of_calls(traced.calls, kernels, traced.unit))
-    if calls.count:
-        began = (
-            kernels.api_start
-        )  # a kernel is of the unit in which it was launched; units of a thread are numbered by start
+    if len(calls.start):
+        # a kernel is of the unit in which it was launched; units of a thread are numbered by start
+        began = kernels.api_start
         unit = spans_around((calls.unit_thread, calls.unit_start, calls.unit_end), (kernels.thread, began, began + 1))
         if traced.calls is not None:
             calls, unit = _untraced(calls, np.where(traced.unit < 0, unit, -1))
@@ -43,7 +43,7 @@ def join(calls: Calls, kernels: Kernels, contexts: Contexts, traced: Traced) -> 
         parts.append(_of_calls(calls, kernels, unit))
     if alone.any():
         parts.append(_of_kernels(kernels, np.flatnonzero(alone), contexts))
-    return _concatenated(parts)
+    return parts
 
 
 def _untraced(calls: Calls, unit: Int64) -> tuple[Calls, Int64]:
@@ -65,9 +65,9 @@ def _of_calls(calls: Calls, kernels: Kernels, unit: Int64) -> dict[str, Any]:
     have = np.flatnonzero(first >= 0)
     by_unit = np.argsort(unit, kind="stable")  # which first and last count in
     head = by_unit[first[have]]
-    start, end = (v.copy() for v in calls.work or 2 * [np.full(calls.count, NOT_KNOWN)])
+    start, end = (v.copy() for v in calls.work or 2 * [np.full(len(calls.start), NOT_KNOWN)])
     start[have], end[have] = kernels.start[head], _range_maximum(kernels.end[by_unit], first[have], last[have])
-    nowhere = np.full(calls.count, -1, np.int64)
+    nowhere = np.full(len(calls.start), -1, np.int64)
     device, stream, type_code = nowhere.copy(), nowhere.copy(), nowhere
     device[have], stream[have], type_code[have] = kernels.device[head], kernels.stream[head], kernels.datatype[head]
     api_start, api_end, thread = calls.start.copy(), calls.end.copy(), calls.thread.copy()
@@ -100,7 +100,7 @@ def _kernels_of_calls(calls: Calls, communicator: Int64, unit: Int64, units: int
     kernels_in = np.bincount(unit[unit >= 0], minlength=units)
     offset = np.cumsum(np.concatenate(([0], kernels_in[:-1]))) + int((unit < 0).sum())
     calls_in = np.bincount(calls.unit, minlength=units)
-    place = np.arange(calls.count) - np.cumsum(np.concatenate(([0], calls_in[:-1])))[calls.unit]
+    place = np.arange(len(calls.start)) - np.cumsum(np.concatenate(([0], calls_in[:-1])))[calls.unit]
     # the communicators of a unit, numbered by their first call
     width = int(communicator.max(initial=0)) + 2
     pair = calls.unit * width + communicator + 1
@@ -148,32 +148,26 @@ def _fold_exchanges(
     calls: Calls, numbers: dict[str, Int64], valid: dict[str, Flags], op: Int64, ops: list[str]
 ) -> Flags:
     """Makes grouped sends and receives one that a framework's range names, in place; returns which stay rows."""
-    keep: Flags = np.ones(calls.count, np.bool_)
     send = ops.index(SEND) if SEND in ops else -2
     recv = ops.index(RECV) if RECV in ops else -2
     paired = (op == send) | (op == recv)
-    if not paired.any():
-        return keep
     units = len(calls.unit_start)
     calls_in = np.bincount(calls.unit, minlength=units)
     all_paired = np.bincount(calls.unit, ~paired, minlength=units) == 0
     context = calls.unit_context
     said = (context >= 0) & (calls_in >= 1) & all_paired & ~np.isin(context, (send, recv))
-    if not said.any():
-        return keep
-    mine = said[calls.unit]
-    firsts = np.concatenate(([True], calls.unit[1:] != calls.unit[:-1]))
-    keep = ~mine | firsts
+    mine, firsts = said[calls.unit], np.zeros(len(calls.start), np.bool_)
+    firsts[run_starts(calls.unit)] = True
     head = np.flatnonzero(mine & firsts)
     op[head] = context[calls.unit[head]]
-    sent = np.bincount(
-        calls.unit, np.where(calls.op == send, numbers["bytes"], 0), minlength=units
-    )  # 0 where it is not known
+    # 0 where it is not known
+    sent = np.bincount(calls.unit, np.where(calls.op == send, numbers["bytes"], 0), minlength=units)
     fits = sent[calls.unit[head]] < 2.0**63
     numbers["bytes"][head] = np.where(fits, sent[calls.unit[head]], 0).astype(np.int64)
     valid["bytes"][head] &= fits
     valid["peer"][head] = valid["sequence"][head] = False  # those of its first call
-    return keep
+    rows: Flags = ~mine | firsts
+    return rows
 
 
 def _of_kernels(kernels: Kernels, rows: Int64, contexts: Contexts) -> dict[str, Any]:
@@ -206,16 +200,3 @@ def _texts(words: Sequence[str], codes: Int64) -> Any:
     return pa.DictionaryArray.from_arrays(
         pa.array(codes.astype(np.int32), pa.int32(), mask=codes < 0), pa.array(words, pa.string())
     )
-
-
-def _concatenated(parts: list[dict[str, Any]]) -> dict[str, Any]:
-    """The parts' columns one after the other; a column that a part lacks is null there."""
-    if len(parts) < 2:
-        return parts[0] if parts else {}
-    counts = [len(next(iter(p.values()))) for p in parts]
-    made = {}
-    for name in {n: None for p in parts for n in p}:
-        kind = next(p[name].type for p in parts if name in p)
-        arrays = [p[name] if name in p else pa.nulls(n, kind) for p, n in zip(parts, counts, strict=True)]
-        made[name] = pa.chunked_array(arrays, kind).unify_dictionaries().combine_chunks()
-    return made

@@ -151,11 +151,8 @@ def operation_of_kernel(name: str | None) -> str | None:
     for key in ("allreduce", "allgather", "reducescatter", "alltoall", "sendrecv", "broadcast", "barrier"):
         if key in lower:
             return _OPS[key]
-    if (
-        "dispatch" in lower or "combine" in lower or "a2a" in lower
-    ):  # expert parallel kernels, which exchange tokens among all
-        return ALL_TO_ALL
-    return None
+    # expert parallel kernels, which exchange tokens among all
+    return ALL_TO_ALL if any(word in lower for word in ("dispatch", "combine", "a2a")) else None
 
 
 def datatype_of_kernel(name: str | None, op: str | None) -> str | None:

@@ -9,7 +9,7 @@ import numpy as np
 from alltrace.align.nccl_calls import NOT_KNOWN, Calls, Contexts, Kernels
 from alltrace.align.nccl_names import NOTHING, SEND_RECV, SENT, numbered, operation_of, parse_payload
 from alltrace.trace.arrays import Int64, coded, integers
-from alltrace.trace.distinct import distinct_rows
+from alltrace.trace.distinct import distinct_rows, folded
 
 
 class Traced(NamedTuple):
@@ -62,10 +62,9 @@ def read_trace(ranges: Any, kernels: Kernels, contexts: Contexts) -> Traced:
     superseded[rows[known[operation]]] = True
     superseded |= _named_twice(ranges, rows[~known[operation]], codes, named_by_nccl=~traced[at])
     if not known.any():
-        return Traced(None, np.full(kernels.count, -1), superseded)
+        return Traced(None, np.full(len(kernels.start), -1), superseded)
     count = keys.shape[1]
-    first = np.full(count, len(rows), np.int64)
-    np.minimum.at(first, operation, np.arange(len(rows)))
+    first = folded(np.minimum, operation, np.arange(len(rows)), count, len(rows))
     began, ended = _extents(operation[on_device], start[on_device], end[on_device], count)
     called, returned = _extents(operation[~on_device], start[~on_device], end[~on_device], count)
     mine = np.flatnonzero(known)
@@ -91,18 +90,16 @@ def read_trace(ranges: Any, kernels: Kernels, contexts: Contexts) -> Traced:
 def _members(process: Int64, communicator: Int64, told: Int64) -> Int64:
     """The member of each row; where a row does not say it, the one that others of its process and communicator say."""
     groups, group = distinct_rows(process, communicator)
-    lowest, highest = np.full(groups.shape[1], np.iinfo(np.int64).max), np.full(groups.shape[1], -1, np.int64)
-    known = told >= 0
-    np.minimum.at(lowest, group[known], told[known])
-    np.maximum.at(highest, group[known], told[known])
+    known, count = told >= 0, groups.shape[1]
+    lowest = folded(np.minimum, group[known], told[known], count, np.iinfo(np.int64).max)
+    highest = folded(np.maximum, group[known], told[known], count, -1)
     return np.where(~known & (lowest == highest)[group], highest[group], told)
 
 
 def _extents(of: Int64, start: Int64, end: Int64, count: int) -> tuple[Int64, Int64]:
     """The earliest start and latest end of each operation, `NOT_KNOWN` for one without rows."""
-    low, high = np.full(count, np.iinfo(np.int64).max), np.full(count, NOT_KNOWN)
-    np.minimum.at(low, of, start)
-    np.maximum.at(high, of, end)
+    low = folded(np.minimum, of, start, count, np.iinfo(np.int64).max)
+    high = folded(np.maximum, of, end, count, NOT_KNOWN)
     return np.where(high == NOT_KNOWN, NOT_KNOWN, low), high
 
 
@@ -127,7 +124,7 @@ def _units(ops: _Operations, kernels: Kernels) -> tuple[Int64, Int64]:
     member's operations have most of their kernels on; several operations that NCCL grouped share one. A copy is part of
     the operation that it shares most time with among those that have no kernel.
     """
-    many, found = kernels.count, _most_shared(ops, kernels)
+    many, found = len(kernels.start), _most_shared(ops, kernels)
     unit = np.full(many, -1, np.int64)
     unit_of_op = np.where(found >= 0, found, many + np.arange(len(found)))
     unit[found[found >= 0]] = found[found >= 0]
@@ -138,16 +135,9 @@ def _units(ops: _Operations, kernels: Kernels) -> tuple[Int64, Int64]:
     return np.searchsorted(numbers, unit_of_op), np.where(unit < 0, -1, np.searchsorted(numbers, unit))
 
 
-def _fits(ops: _Operations, kernels: Kernels, of: Int64, kernel: Int64) -> Any:
-    """Whether each operation can be the kernel's of the same row, by its name."""
-    kinds = [*kernels.ops, None]
-    table = np.array([[k is None or k == o or (k == SEND_RECV and o in SENT) for k in kinds] for o in ops.names])
-    return table[ops.op[of], kernels.op[kernel]]
-
-
 def _shared(ops: _Operations, kernels: Kernels, rows: Int64, some: Int64) -> tuple[Int64, Int64, Any]:
     """Pairs of operations and kernels of a process that share time, and that as a share of both together."""
-    pairs: list[tuple[Int64, Int64]] = []
+    pairs = [(rows[:0], rows[:0])]
     tracks, track = distinct_rows(kernels.process[rows], kernels.device[rows], kernels.stream[rows])
     for number in range(tracks.shape[1]):
         mine = rows[track == number]  # by start
@@ -156,8 +146,6 @@ def _shared(ops: _Operations, kernels: Kernels, rows: Int64, some: Int64) -> tup
         width = np.maximum(np.searchsorted(kernels.start[mine], ops.end[own]) - low, 0)
         place = np.repeat(low - np.cumsum(width) + width, width) + np.arange(width.sum())
         pairs.append((np.repeat(own, width), mine[place]))
-    if not pairs:
-        return np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0)
     of, kernel = (np.concatenate(p) for p in zip(*pairs, strict=True))
     start, end = kernels.start[kernel], kernels.end[kernel]
     both = np.minimum(ops.end[of], end) - np.maximum(ops.start[of], start)
@@ -168,11 +156,12 @@ def _most_shared(ops: _Operations, kernels: Kernels) -> Int64:
     """The kernel of each operation, -1 for none."""
     found = np.full(len(ops.process), -1, np.int64)
     of, kernel, share = _shared(ops, kernels, np.flatnonzero(~kernels.copied), np.arange(len(found)))
-    fits = _fits(ops, kernels, of, kernel)
+    words = [*kernels.ops, None]  # a kernel of sends and receives does what is composed of these
+    table = np.array([[k is None or k == o or (k == SEND_RECV and o in SENT) for k in words] for o in ops.names])
+    fits = table[ops.op[of], kernels.op[kernel]]
     homes, home = distinct_rows(ops.member[of], kernels.device[kernel], kernels.stream[kernel])
     weight = np.bincount(home, share * fits, homes.shape[1])
-    most = np.zeros(int(ops.member.max(initial=0)) + 1)
-    np.maximum.at(most, homes[0], weight)
+    most = folded(np.maximum, homes[0], weight, int(ops.member.max(initial=0)) + 1, 0.0)
     at_home = (weight >= most[homes[0]])[home] & (weight[home] > 0)
     kept = np.flatnonzero(fits | at_home)  # what NCCL grouped is in one kernel, with the name of one of its operations
     kept = kept[np.lexsort((share[kept], fits[kept], at_home[kept]))]

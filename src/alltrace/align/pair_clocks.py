@@ -18,7 +18,7 @@ import numpy as np
 from alltrace.align.clock_fit import MAD_TO_SIGMA
 from alltrace.align.schema import NEARLY_ALL
 from alltrace.trace.arrays import Flags, Floats, Int64, nearest
-from alltrace.trace.distinct import rows_by
+from alltrace.trace.distinct import rows_by, run_starts
 
 _PIECE, _SHORT_PIECE = 16, 8
 _PIECES = 16
@@ -352,7 +352,7 @@ def _coincidences(first: Ends, second: Ends) -> list[tuple[float, float, float]]
 
 def _weights(sharpness: Floats, piece: Int64) -> Floats:
     """How much pieces, which ascend, speak for each line (l, n); each counts once."""
-    heads = np.flatnonzero(np.diff(piece, prepend=-1))
+    heads = run_starts(piece)
     weights = np.zeros((len(sharpness), int(piece[-1]) + 1))
     weights[:, piece[heads]] = np.maximum(np.maximum.reduceat(sharpness, heads, axis=1), 0.0)
     total: Floats = weights.sum(axis=1)

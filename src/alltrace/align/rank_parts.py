@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 from contextlib import suppress
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,7 +25,6 @@ from alltrace.trace.errors import AlltraceError
 from alltrace.trace.schema import TABLES
 
 _FILE = "collectives.parquet"
-_TIMES = ("starts", "ends", "device", "took", "copied", "computed")
 
 
 class RankPart(NamedTuple):
@@ -83,13 +83,12 @@ def _place(folder: Path, number: int) -> Path:
 
 
 def _as_json(steps: RankSteps) -> dict[str, Any]:
-    found: dict[str, Any] = {"rank": steps.rank, "source": steps.source, "saves": steps.saves.tolist()}
-    found["numbers"] = None if steps.numbers is None else steps.numbers.tolist()
-    return found | {name: getattr(steps, name).tolist() for name in _TIMES}
+    values = {f.name: getattr(steps, f.name) for f in fields(steps)}
+    return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in values.items()}
 
 
-def _from_json(found: dict[str, Any]) -> RankSteps:
-    times = {name: np.array(found[name], np.int64) for name in _TIMES}
-    times["device"] = times["device"].reshape(-1, 2)
-    numbers = None if found["numbers"] is None else np.array(found["numbers"], np.int64)
-    return RankSteps(found["rank"], found["source"], numbers=numbers, saves=np.array(found["saves"], np.bool_), **times)
+def _from_json(record: dict[str, Any]) -> RankSteps:
+    values = {f.name: record[f.name] for f in fields(RankSteps)}
+    arrays = {name: np.array(value, np.int64) for name, value in list(values.items())[2:] if value is not None}
+    arrays |= {"device": arrays["device"].reshape(-1, 2), "saves": arrays["saves"].astype(np.bool_)}
+    return RankSteps(**values | arrays)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import chain, islice
 from types import MappingProxyType
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from alltrace.align.constants import OTHER_RECORDING_NS, OUTLIER_SIGMAS
 from alltrace.align.disjoint_sets import DisjointSets
 from alltrace.align.pair_clocks import ClockLine, Ends, enough, relate, relate_partly, relate_streams, spacing
 from alltrace.align.timelines import AnyTimelines, Kinds, message_keys
-from alltrace.trace.arrays import Flags, Floats, Int64
+from alltrace.trace.arrays import Flags, Int64
 from alltrace.trace.distinct import distinct_rows, rows_by
 
 _MARGIN_NS = 10**12
@@ -44,11 +44,8 @@ class RankClock(NamedTuple):
     certainty: float  # from 0 to 1
     component: int  # times of different components only compare by their stamps
 
-    def common(self, time_ns: float) -> float:
-        return (time_ns + self.shift_ns) * (1.0 - self.rate)
-
-    def common_times(self, times: Int64) -> Floats:
-        return np.asarray((times + self.shift_ns) * (1.0 - self.rate), np.float64)
+    def common(self, times: Any) -> Any:
+        return (times + self.shift_ns) * (1.0 - self.rate)
 
 
 def related_clocks(timelines: AnyTimelines, placing: Placing | None = None) -> dict[int, RankClock]:
@@ -159,13 +156,6 @@ def placing_of(ranks: Sequence[PlacedRank]) -> Placing:
     return Placing(shifts, units, {p.rank: p.host for p in ranks}, frozenset(p.rank for p in ranks if p.stamped))
 
 
-class _Relation(Protocol):
-    """How the ends of two ranks are related."""
-
-    def __call__(self, first: Ends, second: Ends, *, rate: bool) -> ClockLine | None:
-        """The line of the second rank's clock against the first's."""
-
-
 @dataclass(frozen=True, eq=False)
 class _Edge:
     """Two ranks whose clocks can be related, and how."""
@@ -174,7 +164,7 @@ class _Edge:
     second: int
     ends: Callable[[int], Ends]
     placing: Placing
-    how: _Relation = relate
+    how: Callable[..., ClockLine | None] = relate
     messages: bool = False  # may be among their operations, of which one end is late or early by itself
 
     @property

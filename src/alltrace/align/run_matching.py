@@ -62,9 +62,12 @@ def match_run(
     where there are some, have the communicators of nearly all operations, these are matched as the logs filled them.
     This counts if nearly all find a partner, or nearly as many as by the trace alone.
     """
-    joined = Joined()
-    if logged:
-        joined, names = _joined(run, parts, draft, names)
+    joined = join_ranks(run, parts, draft, names.texts) if logged else Joined()
+    if joined.texts:
+        more = intern(pa.array(sorted(joined.texts)))[1].select(["id", "value"])
+        known = read_parquet(draft / NAMES, ["id", "value"])
+        write_quickly(distinct_names(pa.concat_tables([known, more])), draft / NAMES)
+        names = Names(lambda: [*run.name_files(), draft / NAMES])
     ranks = place_ranks(run.manifest)
     placing = placing_of(ranks)
     doubted = _recorded_doubts(run.ranks)
@@ -84,7 +87,8 @@ def match_run(
             own = matched(lambda rank: part_file(parts, rank))
             if filled is None or filled.members < NEARLY_ALL * own.members:
                 return own
-        return _named_by_logs(filled, joined)
+        groups = (replace(g, found_by="logs") if g.name in joined.texts else g for g in filled.groups)
+        return replace(filled, groups=tuple(groups))
 
     matching = matched_best()
     if (more := _doubted_ranks(matching, ranks, doubted)) != doubted:
@@ -139,22 +143,6 @@ def _write(writer: pq.ParquetWriter, tables: Iterable[pa.Table], row_group_rows:
     rest = pa.concat_tables(waiting) if waiting else MEMBERS.arrow_schema().empty_table()
     if rest.num_rows:
         writer.write_table(rest, row_group_rows)
-
-
-def _named_by_logs(matching: Matching, joined: Joined) -> Matching:
-    groups = (replace(g, found_by="logs") if g.name in joined.texts else g for g in matching.groups)
-    return replace(matching, groups=tuple(groups))
-
-
-def _joined(run: Run, parts: Path, draft: Path, names: Names) -> tuple[Joined, Names]:
-    """What came of filling the operations from NCCL's logs, and the names in them."""
-    joined = join_ranks(run, parts, draft, names.texts)
-    if joined.texts:
-        more = intern(pa.array(sorted(joined.texts)))[1].select(["id", "value"])
-        write_quickly(
-            distinct_names(pa.concat_tables([read_parquet(draft / NAMES, ["id", "value"]), more])), draft / NAMES
-        )
-    return joined, Names(lambda: [*run.name_files(), draft / NAMES])
 
 
 def distinct_names(names: pa.Table) -> pa.Table:

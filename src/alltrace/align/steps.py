@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -20,11 +20,12 @@ import pyarrow as pa
 from alltrace.align.schema import NEARLY_ALL
 from alltrace.align.step_names import CHECKPOINT, LONGEST_NAME, step_name
 from alltrace.run.collecting import Growing, file_pieces
-from alltrace.run.launch_matching import Operations
+from alltrace.run.launch_matching import Operations, correlations
 from alltrace.run.overlay import STEPS
 from alltrace.run.rank import Rank
 from alltrace.run.store import Run
 from alltrace.trace.arrays import Flags, Floats, Int64, coded, integers, is_one_of, nearest
+from alltrace.trace.distinct import distinct, folded, rows_by
 from alltrace.trace.kernel_rules import NOT_COMPUTE
 
 _SLOW = 1.2
@@ -68,10 +69,6 @@ together."""
 _NONE = np.iinfo(np.int64).min
 
 
-def _empty() -> Int64:
-    return np.empty(0, np.int64)
-
-
 @dataclass
 class RankSteps:
     """The steps of one rank, in order, ns of the rank's files: int64 arrays of n."""
@@ -81,17 +78,20 @@ class RankSteps:
     starts: Int64  # of the host: of launches if found by kernels, or of kernels of which many launches are not known
     ends: Int64
     numbers: Int64 | None  # the program's own
-    device: Int64 = field(
-        default_factory=lambda: np.empty((0, 2), np.int64)
-    )  # extents; the lowest integer without work
-    took: Int64 = field(default_factory=_empty)  # from the end of the step before, or its own later start, to its end
-    copied: Int64 = field(default_factory=_empty)  # bytes from the device to the host
-    computed: Int64 = field(
-        default_factory=_empty
-    )  # durations of the kernels and graphs it launched, but communication
-    saves: Flags = field(
-        default_factory=lambda: np.empty(0, np.bool_)
-    )  # a range inside says that a checkpoint is written
+    device: Int64  # extents, (n, 2); the lowest integer without work
+    took: Int64  # from the end of the step before, or its own later start, to its end
+    copied: Int64  # bytes from the device to the host
+    computed: Int64  # durations of the kernels and graphs it launched, but communication
+    saves: Flags  # a range inside says that a checkpoint is written
+
+
+class _Spans(NamedTuple):
+    """What `RankSteps` begins with."""
+
+    source: str
+    starts: Int64
+    ends: Int64
+    numbers: Int64 | None = None
 
 
 def find_steps(run: Run, each: Iterable[RankSteps | None]) -> tuple[Any, tuple[str, ...]]:
@@ -115,34 +115,22 @@ def rank_steps(rank: Rank) -> RankSteps | None:
     ranges = rank.file_table("ranges", ("start", "end", "thread", "depth", "name"))
     ids, codes = coded(ranges.column("name"))
     names = rank.texts(ids).to_pylist()
-    found = _by_ranges(rank, work, ranges, names, codes)
+    spans = _by_ranges(rank, work, ranges, names, codes)
     on_host = rank.with_host_work()
     if on_host is not rank:
         work = _DeviceWork(on_host)
-    found = found or _by_kernels(on_host, work)
-    if found is not None:
-        found.device = work.extents(found.starts, found.ends)
-        found.took = _took(found)
-        found.copied = work.copied(found.starts, found.ends)
-        found.computed = work.computed(found.starts, found.ends)
-        found.saves = _saves(ranges, names, codes, found.starts, found.ends)
-    return found
+    spans = spans or _by_kernels(on_host, work)
+    if spans is None:
+        return None
+    device, copied, computed = work.of_intervals(spans.starts, spans.ends)
+    # a step ends with its work on the device, or on the host where that is later; one that runs ahead is not waited for
+    done = np.maximum(spans.ends, device[:, 1])  # the lowest integer if there is no work
+    took = done - np.maximum(spans.starts, np.concatenate(([_NONE], np.maximum.accumulate(done)[:-1])))
+    saves = _saves(ranges, names, codes, spans.starts, spans.ends)
+    return RankSteps(rank.rank, *spans, device, took, copied, computed, saves)
 
 
-def _took(found: RankSteps) -> Int64:
-    """How long each step took: from the end of the step before, or its own start where that is later, to its end.
-
-    A step ends with its work on the device, or on the host where that is later. A host that runs ahead is not waited
-    for.
-    """
-    done = np.maximum(found.ends, found.device[:, 1])  # the lowest integer if there is no work
-    reached = np.concatenate(([_NONE], np.maximum.accumulate(done)[:-1]))
-    return done - np.maximum(found.starts, reached)
-
-
-def _by_ranges(
-    rank: Rank, work: _DeviceWork, ranges: Any, names: Sequence[str | None], codes: Int64
-) -> RankSteps | None:
+def _by_ranges(rank: Rank, work: _DeviceWork, ranges: Any, names: Sequence[str | None], codes: Int64) -> _Spans | None:
     """The steps that `ranges` name; their names are `names` by `codes`."""
     families: dict[str, dict[str, dict[int, int]]] = {}
     alone: set[str] = set()
@@ -172,11 +160,11 @@ def _by_ranges(
     steps = _launching(rank, candidates("step"))
     right = [f for f in steps if optimizer is not None and _ONE_EACH[0] <= f.holding(optimizer) <= _ONE_EACH[1]]
     if right or steps:
-        return max(right or steps, key=_Family.worth).found(rank.rank)
+        return max(right or steps, key=_Family.worth).spans()
     if optimizer is not None and len(optimizer) > _FEWEST:
-        return RankSteps(rank.rank, "range", *_between(optimizer, starts, ends, codes), None)
+        return _Spans("range", *_between(optimizer, starts, ends, codes))
     evaluations = _launching(rank, candidates("evaluation"))
-    return max(evaluations, key=_Family.worth).found(rank.rank) if evaluations else None
+    return max(evaluations, key=_Family.worth).spans() if evaluations else None
 
 
 @dataclass(frozen=True)
@@ -197,10 +185,10 @@ class _Family:
         """How many of the times, which are in order, are in a range on average."""
         return float((np.searchsorted(times, self.ends, "right") - np.searchsorted(times, self.starts, "right")).mean())
 
-    def found(self, rank: int) -> RankSteps:
+    def spans(self) -> _Spans:
         """The steps; missing numbers and numbers out of order do not count."""
         own = None if (self.numbers < 0).any() or (np.diff(self.numbers) <= 0).any() else self.numbers
-        return RankSteps(rank, "range", self.starts, self.ends, own)
+        return _Spans("range", self.starts, self.ends, own)
 
 
 def _outermost(rows: Int64, starts: Int64, ends: Int64, threads: Int64) -> Int64:
@@ -264,7 +252,7 @@ def _launching(rank: Rank, families: list[_Family]) -> list[_Family]:
     return [f for f in families if f.thread in calling] or families
 
 
-def _by_kernels(rank: Rank, work: _DeviceWork) -> RankSteps | None:
+def _by_kernels(rank: Rank, work: _DeviceWork) -> _Spans | None:
     """Steps from the period of the sequence of kernel names on the stream with most kernels."""
     kernels = rank.file_table("kernels", ("start", "end", "stream", "device", "name"))
     if kernels.num_rows < _FEWEST_KERNELS:
@@ -285,16 +273,14 @@ def _by_kernels(rank: Rank, work: _DeviceWork) -> RankSteps | None:
     if periods is None:
         return None
     boundaries, whole_end = periods
-    if work.launched_before() >= _LAUNCHED_BEFORE:
-        work.forget_launches()
     begun = integers(kernels.column("start"), _NONE)[rows[boundaries]]
-    launches = np.unique(np.maximum.accumulate(work.launch_of_kernels(rows[boundaries], begun)))
+    launches = np.unique(np.maximum.accumulate(work.launches_of(rows[boundaries], begun)))
     if len(launches) < len(boundaries):  # a graph launches several periods, so they are not steps of the program
         return None
     ends = launches[1:]
     if whole_end:  # nothing is launched after it, so it lasts as long as its work
         ends = np.append(ends, max(last, int(launches[-1]) + 1))
-    return RankSteps(rank.rank, "kernels", launches[: len(ends)], ends, None)
+    return _Spans("kernels", launches[: len(ends)], ends)
 
 
 def _periods(tokens: Int64) -> tuple[Int64, bool] | None:
@@ -313,8 +299,7 @@ def _periods(tokens: Int64) -> tuple[Int64, bool] | None:
     once = np.flatnonzero(np.abs(counts - n / period) <= max(1, 0.1 * n / period))
     whole = n < _LONGEST_SEQUENCE
     if len(once):
-        first = np.full(len(counts), n)
-        np.minimum.at(first, tokens, np.arange(n))
+        first = folded(np.minimum, tokens, np.arange(n), len(counts), n)
         places = np.flatnonzero(tokens == once[first[once].argmin()])
         places = places[np.concatenate(([True], np.diff(places) > period // 2))]
         return (places, whole and n - places[-1] >= NEARLY_ALL * period) if len(places) >= 3 else None
@@ -345,13 +330,12 @@ class _DeviceWork:
     """The device work of a rank by when it was launched."""
 
     def __init__(self, rank: Rank) -> None:
-        self._rank = rank
-        self._several = rank.has("processes") and rank.file_table("processes", ("process",)).num_rows > 1
+        several = rank.has("processes") and rank.file_table("processes", ("process",)).num_rows > 1
         count = sum(rank.record.rows.get(name, 0) for name in ("kernels", "copies", "graphs"))
         work = Growing(5, count)
         for name, more in (("kernels", ("kind",)), ("copies", ("bytes", "kind")), ("graphs", ())):
             for table in file_pieces(
-                rank, name, ("start", "end", "correlation", *(("process",) if self._several else ()), *more)
+                rank, name, ("start", "end", "correlation", *(("process",) if several else ()), *more)
             ):
                 start, end = (integers(table.column(c), _NONE) for c in ("start", "end"))
                 to_host, computing = np.zeros_like(start), end - start
@@ -362,20 +346,20 @@ class _DeviceWork:
                     computing = np.zeros_like(start)
                 elif name == "kernels":
                     computing = np.where(is_one_of(table.column("kind"), NOT_COMPUTE), 0, computing)
-                work.add(start, end, self._keys(table), to_host, computing)
+                work.add(start, end, correlations(table, several=several), to_host, computing)
         start, end, keys, to_host, computing = work.columns()
         operations = Operations(np.zeros(len(keys), np.int8), keys)
         del work, keys
         self._known, launch = np.zeros(len(start), np.bool_), start.copy()
-        for calls in file_pieces(rank, "api", ("start", "correlation", *(("process",) if self._several else ()))):
-            ids = self._keys(calls)
+        for calls in file_pieces(rank, "api", ("start", "correlation", *(("process",) if several else ()))):
+            ids = correlations(calls, several=several)
             rows, many, own = operations.of(np.zeros(len(ids), np.int8), ids)
             at = rows if many is None else np.repeat(rows, many)
             fresh = ~self._known[own][::-1]  # of several calls the first counts, which is written last
             launch[own[::-1][fresh]] = integers(calls.column("start"), _NONE)[at[::-1][fresh]]
             self._known[own] = True
         del operations
-        self._launch: Int64 | None = launch
+        self._launch = launch
         self._sort([launch, start, end, to_host, computing])
 
     def _sort(self, columns: list[Int64]) -> None:
@@ -386,28 +370,18 @@ class _DeviceWork:
         self._launched, self._start, self._end, to_host, computing = columns
         self._bytes, self._computing = (np.concatenate(([0], np.cumsum(v))) for v in (to_host, computing))
 
-    def launched_before(self) -> float:
-        """The share of the work, by pieces, that no call of the report launched."""
-        return 1 - float(self._known.mean()) if len(self._known) else 0.0
-
-    def forget_launches(self) -> None:
-        """Take all work as launched when it began."""
-        self._known[:], self._launch = False, None
+    def launches_of(self, rows: Int64, begun: Int64) -> Int64:
+        """When rows of `kernels` were launched; if calls do not show that of all work, it counts as when it began."""
+        if not len(self._known) or 1 - float(self._known.mean()) < _LAUNCHED_BEFORE:
+            return self._launch[rows]
         self._sort([self._start, self._start, self._end, np.diff(self._bytes), np.diff(self._computing)])
+        return begun
 
-    def launch_of_kernels(self, rows: Int64, begun: Int64) -> Int64:
-        """When rows of `kernels` were launched, or, where that is not known, had `begun`."""
-        return self._launch[rows] if self._launch is not None else begun
+    def of_intervals(self, starts: Int64, ends: Int64) -> tuple[Int64, Int64, Int64]:
+        """Of what was launched in each interval the extents, the bytes to the host and the ns of what computes.
 
-    def _keys(self, table: Any) -> Int64:
-        """Correlations of a table; distinct by process if several have their own counters."""
-        found = integers(table.column("correlation"), -1)
-        if self._several:
-            found = np.where(found >= 0, ((integers(table.column("process"), -1) + 1) << 33) + found, -1)
-        return found
-
-    def extents(self, starts: Int64, ends: Int64) -> Int64:
-        """(n, 2): first start and last end of each interval's launches; the lowest integer where nothing was."""
+        The extents are (n, 2): first start and last end; the lowest integer where nothing was.
+        """
         first, last = np.searchsorted(self._launched, starts), np.searchsorted(self._launched, ends)
         result = np.full((len(starts), 2), _NONE)
         some = np.flatnonzero(last > first)
@@ -419,7 +393,7 @@ class _DeviceWork:
                 ((np.minimum, self._start, np.iinfo(np.int64).max), (np.maximum, self._end, _NONE))
             ):
                 result[some, column] = least.reduceat(np.append(values, empty), cuts)[::2]
-        return result
+        return result, self._bytes[last] - self._bytes[first], self._computing[last] - self._computing[first]
 
     def launched_in(self, starts: Int64, ends: Int64) -> Int64:
         """How many pieces of work were launched in each interval."""
@@ -429,23 +403,10 @@ class _DeviceWork:
         """The share of the work that was launched in these intervals, which do not overlap; 1 without work."""
         return float(self.launched_in(starts, ends).sum() / len(self._launched)) if len(self._launched) else 1.0
 
-    def copied(self, starts: Int64, ends: Int64) -> Int64:
-        """Bytes copied to the host by what was launched in each interval."""
-        return self._bytes[np.searchsorted(self._launched, ends)] - self._bytes[np.searchsorted(self._launched, starts)]
-
-    def computed(self, starts: Int64, ends: Int64) -> Int64:
-        """Summed durations of kernels and graphs, without communication, that were launched in each interval, ns."""
-        return (
-            self._computing[np.searchsorted(self._launched, ends)]
-            - self._computing[np.searchsorted(self._launched, starts)]
-        )
-
 
 def _saves(ranges: Any, names: Sequence[str | None], codes: Int64, starts: Int64, ends: Int64) -> Flags:
     result = np.zeros(len(starts), bool)
     wanted = [code for code, name in enumerate(names) if name and len(name) <= LONGEST_NAME and CHECKPOINT.search(name)]
-    if not wanted:
-        return result
     at = integers(ranges.column("start"), _NONE)[np.isin(codes, wanted)]
     step = np.searchsorted(starts, at, "right") - 1
     inside = (step >= 0) & (at < ends[np.maximum(step, 0)])
@@ -500,40 +461,22 @@ def _continued(numbers: Int64, places: Int64) -> Int64:
 
 def _kinds(found: Sequence[RankSteps], numbers: dict[int, Int64]) -> dict[int, str]:
     """The kind of each step of the job: by its time and its kernels', medians over ranks, and its copies or words."""
-    durations: dict[int, list[int]] = {}
-    on_host: dict[int, list[int]] = {}
-    computed: dict[int, list[int]] = {}
-    copied: dict[int, int] = {}
-    saving: set[int] = set()
-    for f in found:
-        rows = zip(numbers[f.rank].tolist(), f.took, f.ends - f.starts, f.computed, f.copied, f.saves, strict=True)
-        for step, took, host, worked, size, saves in rows:
-            durations.setdefault(step, []).append(int(took))
-            on_host.setdefault(step, []).append(int(host))
-            computed.setdefault(step, []).append(int(worked))
-            copied[step] = max(copied.get(step, 0), int(size))
-            if saves:
-                saving.add(step)
-    if not durations:
+    if not any(len(f.took) for f in found):
         return {}
-    steps = sorted(durations)
-    taken, hosts, works = (np.array([np.median(times[s]) for s in steps]) for times in (durations, on_host, computed))
-    typical = float(np.median(taken))
-    usual = float(np.median([copied[s] for s in steps]))
-    kinds = dict.fromkeys(steps, "step")
+    each = [(numbers[f.rank], f.took, f.ends - f.starts, f.computed, f.copied, f.saves) for f in found]
+    number, *times, copied, saves = (np.concatenate(column) for column in zip(*each, strict=True))
+    steps, of = distinct(number)
+    rows = rows_by(of).values()
+    taken, hosts, works = (np.array([np.median(values[its]) for its in rows]) for values in times)
+    most, saving = folded(np.maximum, of, copied, len(steps), 0), np.bincount(of, saves, len(steps)) > 0
     # what is written to files keeps the host alone
-    longer = (taken > 1.1 * typical) | (hosts > 1.1 * np.median(hosts))
-    for step, long in zip(steps, longer.tolist(), strict=True):
-        heavy = copied[step] > max(_COPIED * usual, _SAVED_BYTES)
-        # activation checkpointing bears the name too, but does it in every step
-        named = step in saving and len(saving) <= len(steps) // 2
-        if (named or heavy) and long:
-            kinds[step] = "checkpoint"
-    saved = [step for step in steps if kinds[step] == "checkpoint"]
-    if len(saved) >= max(_FEWEST, len(steps) / 4):  # what is done so often is a part of the work
-        kinds.update(dict.fromkeys(saved, "step"))
-    plain = np.array([s not in saved for s in steps])
-    for place, step in enumerate(steps[: len(steps) // 2]):
+    longer = (taken > 1.1 * np.median(taken)) | (hosts > 1.1 * np.median(hosts))
+    heavy = most > max(_COPIED * float(np.median(most)), _SAVED_BYTES)
+    # activation checkpointing bears the name too, but does it in every step
+    plain = ~(longer & (heavy | (saving & (saving.sum() <= len(steps) // 2))))
+    often = (~plain).sum() >= max(_FEWEST, len(steps) / 4)  # what is done so often is a part of the work
+    kinds = {step: "step" if own or often else "checkpoint" for step, own in zip(steps.tolist(), plain, strict=True)}
+    for place, step in enumerate(steps[: len(steps) // 2].tolist()):
         # hosts that are late in later steps make these as long; what the kernels of a cold device take shows it all the
         # same
         if not _stands_out(taken, plain, place) and not (works[place] and _stands_out(works, plain, place)):

@@ -8,7 +8,7 @@ One that was computed from other ranks or reports is computed again. The parts o
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -21,7 +21,7 @@ from alltrace.align.aligned import Aligned
 from alltrace.align.rank_parts import RankPart, part_file, read_part, remove_others, write_part
 from alltrace.align.schema import NOTHING_TO_ALIGN, SOURCES, Alignment
 from alltrace.align.steps import RankSteps
-from alltrace.engine.tasks import Outcome, default_jobs, remote, run_tasks
+from alltrace.engine.tasks import default_jobs, remote, run_tasks
 from alltrace.run.checksums import FILES, checksum, checksums
 from alltrace.run.derived import derived, draft_of, place_of, remove
 from alltrace.run.json_files import write_json
@@ -158,14 +158,13 @@ def _matched(
 
 def _half(progress: Callable[[int], None] | None) -> Callable[[int], None]:
     """What is called with the number of ranks collected and with those matched: a rank is done once it was both."""
-    done = told = 0
+    done = 0
 
     def advance(ranks: int) -> None:
-        nonlocal done, told
-        done += ranks
-        if progress is not None and done // 2 > told:
-            progress(done // 2 - told)
-            told = done // 2
+        nonlocal done
+        before, done = done, done + ranks
+        if progress is not None and done // 2 > before // 2:
+            progress(done // 2 - before // 2)
 
     return advance
 
@@ -177,25 +176,21 @@ def _collect_all(
     from alltrace.align.run_matching import distinct_names
 
     remove_others(folder, run.manifest)
-    kept = {
+    parts = {
         r.rank: part
         for r in run.ranks
         if (part := read_part(folder, r.rank, rank_signature(run.manifest, r))) is not None
     }
-    todo = [r for r in run.ranks if r.rank not in kept]
-    progress(len(kept))
+    todo = [r for r in run.ranks if r.rank not in parts]
+    progress(len(parts))
     rows = sum(r.rows.get(t, 0) for r in todo for t in SOURCES)
     if jobs is None:
         jobs = default_jobs() if rows >= _ROWS_WORTH_A_PROCESS or remote() else 1
     sent = SentRun(run)
     work = partial(_collected, sent, folder.absolute())
-    made = _in_order(run_tasks(work, [r.rank for r in todo], jobs=jobs, progress=progress, needs=sent.needs))
-    own: list[Any] = [TABLES["names"].arrow_schema().empty_table()]
-    steps: list[RankSteps | AlltraceError | None] = []
-
+    for outcome in run_tasks(work, [r.rank for r in todo], jobs=jobs, progress=progress, needs=sent.needs):
+        parts[todo[outcome.index].rank] = outcome.get()
     for rank in run.ranks:
-        part = kept.get(rank.rank)
-        taken = next(made) if part is None else part
         try:
             shutil.copyfile(part_file(folder, rank.rank), draft / collectives_file(rank.rank))
         except FileNotFoundError as error:
@@ -204,20 +199,9 @@ def _collect_all(
                 found=f"what was made of rank {rank.rank} is not there",
                 advice="run it again; on a cluster all nodes must see this folder",
             ) from error
-        own.append(taken.names)
-        steps.append(taken.steps)
+    own = [TABLES["names"].arrow_schema().empty_table(), *(parts[r.rank].names for r in run.ranks)]
     write_quickly(distinct_names(pa.concat_tables(own)), draft / NAMES)
-    return Names(lambda: [*run.name_files(), draft / NAMES]), steps
-
-
-def _in_order(outcomes: Iterator[Outcome[RankPart]]) -> Iterator[RankPart]:
-    early: dict[int, RankPart] = {}
-    following = 0
-    for outcome in outcomes:
-        early[outcome.index] = outcome.get()
-        while following in early:
-            yield early.pop(following)
-            following += 1
+    return Names(lambda: [*run.name_files(), draft / NAMES]), [parts[r.rank].steps for r in run.ranks]
 
 
 def _collected(sent: SentRun, folder: Path, number: int, advance: Callable[[int], None]) -> RankPart:

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from alltrace.align.members import DIRECTED, EXCHANGE, direction_of
 from alltrace.align.nccl_names import ALL_TO_ALL, SYNCHRONISING
 from alltrace.trace.arrays import Flags, Int64, integers, is_one_of
-from alltrace.trace.distinct import distinct, distinct_rows, rows_by
+from alltrace.trace.distinct import distinct, distinct_rows, folded, rows_by
 
 MATCHED_COLUMNS = (
     "start", "end", "api_start", "api_end", "wait_start", "device", "stream", "communicator", "op", "datatype", "bytes",
@@ -118,7 +118,6 @@ class Timelines:
         self.calls_only = self.tested = 0
         own: dict[int, dict[int, tuple[int, int]]] = {}
         tables: list[pa.Table] = []
-        devices, counts = [], []
         following = 0
         for rank in ranks:
             table = table_of(rank)
@@ -132,14 +131,12 @@ class Timelines:
             first = np.zeros(kinds.shape[1], np.int64)
             first[code[::-1]] = np.arange(len(code))[::-1]
             chosen = table.select(_ALIKE).take(pa.array(own_rows.row[first]))
-            others = {"bytes": kinds[1], "tag": kinds[2], "early": kinds[3], "rank": np.full(len(first), rank)}
-            for name, values in others.items():
+            others = dict(zip(("place", "bytes", "tag", "early"), kinds, strict=False))
+            for name, values in {**others, "rank": np.full(len(first), rank), "count": np.bincount(code)}.items():
                 chosen = chosen.append_column(name, pa.array(values))
             tables.append(chosen)
             if len(tables) == _TABLES_AT_ONCE:
                 tables = [_in_one(tables)]
-            devices.append(kinds[0])
-            counts.append(np.bincount(code))
             self._first_kind[rank] = following
             following += len(first)
             of_device = _by_device(own_rows, code + self._first_kind[rank])
@@ -149,7 +146,7 @@ class Timelines:
         self.extents: Mapping[int, tuple[int, int]] = {
             rank * self.devices + device: extent for rank, its in own.items() for device, extent in its.items()
         }
-        self.kinds = _kinds(tables, devices, counts, self.devices, texts)
+        self.kinds = _kinds(tables, self.devices, texts)
         self.first_inferred = len(self.kinds.names)
 
     def rank_of(self, member: int) -> int:
@@ -223,8 +220,7 @@ class Decoded(NamedTuple):
     end: Int64
     sequence: Int64
     row: Int64
-    alike: list[Int64]
-    """Device, size, tag, whether the call only begins it, and the columns of `_ALIKE`."""
+    alike: list[Int64]  # device, size, tag, whether the call only begins it, and the columns of `_ALIKE`
     calls_only: int  # operations that cannot be members: their kernel, end or communicator is not known
 
 
@@ -252,7 +248,6 @@ def decoded(table: pa.Table, size_of: Callable[[Int64], Int64], tag_of: Callable
 
 
 def _by_device(rows: Decoded, kind: Int64) -> dict[int, MemberTimes]:
-    """The operations of each device of a rank."""
     whole = MemberTimes(rows.start, rows.end, rows.sequence, kind, rows.row)
     devices = rows_by(rows.alike[0])
     return {n: whole if len(devices) == 1 else MemberTimes(*(c[its] for c in whole)) for n, its in devices.items()}
@@ -262,9 +257,7 @@ def _in_one(tables: list[pa.Table]) -> pa.Table:
     return pa.concat_tables(tables).unify_dictionaries().combine_chunks()
 
 
-def _kinds(
-    tables: list[pa.Table], devices: list[Int64], counts: list[Int64], most_devices: int, texts: Callable[[Any], Any]
-) -> Kinds:
+def _kinds(tables: list[pa.Table], most_devices: int, texts: Callable[[Any], Any]) -> Kinds:
     """The kinds of all members; `tables` has one operation of each."""
     if not tables:
         none: dict[str, Any] = {f.name: np.zeros(0, np.bool_ if f.type == "Flags" else np.int64) for f in fields(Kinds)}
@@ -282,7 +275,7 @@ def _kinds(
 
     names, communicator = numbered("communicator")
     ops, op = numbered("op")
-    member = numbers("rank") * most_devices + np.concatenate(devices)
+    member = numbers("rank") * most_devices + numbers("place")
     size, peer = numbers("group_size"), numbers("peer").copy()
     shown = (communicator < 0) | (peer >= 0)
     direction = np.array([*map(direction_of, ops), 0], np.int64)[op]
@@ -302,7 +295,7 @@ def _kinds(
         directed=np.array([*(o in DIRECTED for o in ops), False])[op],
         tag=numbers("tag").copy(),
         early=numbers("early").astype(np.bool_),
-        count=np.concatenate(counts),
+        count=numbers("count"),
         part=np.zeros(len(member), np.int64),
         names=[n or "" for n in names],
         ops=[n or "" for n in ops],
@@ -342,13 +335,9 @@ def _name_senders(kinds: Kinds) -> None:
 def _group_ranks(member: Int64, communicator: Int64, recorded: Int64, size: Int64) -> Int64:
     """Each member's number in its communicator; if no row has it but all are there, they are numbered in order."""
     lacking = np.flatnonzero((recorded < 0) & (communicator >= 0))
-    if not len(lacking):
-        return recorded
     result: Int64 = recorded.copy()
     pairs, inverse = distinct_rows(communicator, member)
-    best, sizes = np.full(pairs.shape[1], -1, np.int64), np.full(pairs.shape[1], -1, np.int64)
-    np.maximum.at(best, inverse, recorded)
-    np.maximum.at(sizes, inverse, size)
+    best, sizes = (folded(np.maximum, inverse, values, pairs.shape[1], -1) for values in (recorded, size))
     for group in np.unique(communicator[lacking]).tolist():
         mine = np.flatnonzero(pairs[0] == group)
         if (best[mine] < 0).all() and (sizes[mine] < 0).all() | (sizes[mine].max() == len(mine)):
@@ -370,9 +359,8 @@ def message_keys(kinds: Kinds) -> Int64:
         own, peer = kinds.group_rank[rows], kinds.peer[rows]
         both = kinds.exchanging[rows]
         sends = np.where(both, own < peer, kinds.paired[rows] > 0)
-        size = np.where(
-            both | (kinds.tag[rows] != -1), -1, kinds.size[rows]
-        )  # a receive of MPI takes what is smaller, too
+        # a receive of MPI takes what is smaller, too
+        size = np.where(both | (kinds.tag[rows] != -1), -1, kinds.size[rows])
         ends = np.where(sends, own, peer), np.where(sends, peer, own)
         result[rows] = distinct_rows(kinds.communicator[rows], *ends, size, kinds.tag[rows], both.astype(np.int64))[1]
     return result

@@ -20,22 +20,13 @@ NEVER = -(1 << 60)
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """What is changed.
+    """What is changed."""
 
-    Attributes:
-        ranks: The ranks whose device work and host change; None for none.
-        names: The names of device work that change, on `ranks` or on all ranks; None for all names.
-        kinds: The classes of device work that change (`COMPUTE`, `COPY`, ...), and not the host; None for all of them
-            and the host.
-        instances: The collectives whose transfers change, as a boolean array by instance; None for none.
-        scale: The factor; None for the peers' median.
-    """
-
-    ranks: frozenset[int] | None = None
-    names: frozenset[int] | None = None
-    kinds: frozenset[int] | None = None
-    instances: Flags | None = None
-    scale: float | None = None
+    ranks: frozenset[int] | None = None  # whose device work and host change; None for none
+    names: frozenset[int] | None = None  # of device work that changes, on `ranks` or on all; None for all names
+    kinds: frozenset[int] | None = None  # of device work (`COMPUTE`, ...), and not the host; None for all, and the host
+    instances: Flags | None = None  # by instance: the collectives whose transfers change; None for none
+    scale: float | None = None  # the factor; None for the peers' median
 
 
 def changed_weights(replay: Replay, peers: Peers, change: Change) -> Int64:
@@ -88,21 +79,16 @@ def _rounded(values: NDArray[np.floating[Any]]) -> Int64:
     return whole
 
 
-def step_ends_ns(replay: Replay, when: Int64) -> dict[int, int]:
-    """When each training step's last work ended, ns from the run's first moment; by step."""
-    steps, order, begin = replay.by_step
-    last = np.maximum(np.maximum.reduceat(when[order], begin), 0) if len(order) else np.zeros(len(steps), np.int64)
-    return {int(s): int(e) for s, e in zip(steps, last, strict=True) if s >= 0}
-
-
 def replayed(replay: Replay, weights: Int64) -> tuple[int, dict[int, int]]:
     """How long the run takes under `weights`, and the time of each step: from the last one's end to its own, ns."""
     when, _ = times(replay.graph, weights)
-    ends = step_ends_ns(replay, when)
+    steps, order, begin = replay.by_step
+    last = np.maximum(np.maximum.reduceat(when[order], begin), 0) if len(order) else np.zeros(len(steps), np.int64)
     step_ns = {}
     # the first step begins when it was recorded to, so that what comes before its first work counts under any weights
     before = replay.steps_begin_ns
-    for step in sorted(ends):
-        step_ns[step] = max(ends[step] - before, 0)
-        before = max(before, ends[step])
+    for step, end in zip(steps.tolist(), last.tolist(), strict=True):  # ascending, and first what is of no step
+        if step >= 0:
+            step_ns[step] = max(end - before, 0)
+            before = max(before, end)
     return int(when.max()) if len(when) else 0, step_ns

@@ -13,45 +13,57 @@ import numpy as np
 from numpy.typing import NDArray
 
 from alltrace.core import graphs as core
+from alltrace.run.collecting import Growing
 from alltrace.trace.arrays import Int64
 
 Int32 = NDArray[np.int32]
 
 
+class Arcs:
+    """Arcs as they come, of which `room` are foreseen, with the parts of their weights, ns; nothing is stored twice."""
+
+    def __init__(self, room: int = 0) -> None:
+        self._ends, self._weights = Growing(3, room, np.int32), Growing(4, room)
+
+    def add(
+        self,
+        source: Any,
+        target: Any,
+        *,
+        fixed: Any = 0,
+        idle: Any = 0,
+        host: Any = 0,
+        work: Any = 0,
+        instance: Any = -1,
+    ) -> None:
+        """Add the arcs to each of `target`, an array or the one of a single arc."""
+        target = np.atleast_1d(target)
+        self._ends.add(target, source, instance)
+        self._weights.add(np.broadcast_to(fixed, len(target)), idle, host, work)
+
+    def columns(self) -> list[NDArray[Any]]:
+        """Targets, sources, instances, and the parts of weights: fixed, idle, host and work."""
+        return [*self._ends.columns(), *self._weights.columns()]
+
+
 @dataclass(frozen=True)
 class Graph:
-    """Nodes, and arcs sorted by target.
+    """n nodes, and m arcs sorted by target."""
 
-    Attributes:
-        nodes: The number n of nodes.
-        source: int32 array of m: where each arc begins.
-        target: int32 array of m, ascending: where it ends.
-        first: int32 array of n + 1: the first arc into each node.
-        order: int32 array of n: the nodes, each after the sources of its arcs.
-        arcs: int32 array of m: the number of each arc among those that `make_graph` was given.
-        dropped: int32 array: the arcs left out because they would close a circle, numbers likewise.
-    """
-
-    nodes: int
-    source: Int32
-    target: Int32
-    first: Int32
-    order: Int32
-    arcs: Int32
-    dropped: Int32
+    nodes: int  # how many
+    source: Int32  # where each arc begins
+    target: Int32  # where it ends, ascending
+    first: Int32  # the first arc into each node, and m
+    order: Int32  # the nodes, each after the sources of its arcs
+    arcs: Int32  # the number of each arc among those that `make_graph` was given
+    dropped: Int32  # the arcs left out because they would close a circle, numbers likewise
 
 
 def make_graph(nodes: int, source: Any, target: Any, recorded: Int64 | None = None) -> Graph:
-    """A graph of arcs in any order.
+    """A graph of so many nodes and of arcs in any order, arrays of whole numbers.
 
-    Args:
-        nodes: The number n of nodes.
-        source: Whole numbers, array of m.
-        target: Likewise.
-        recorded: int64 array of n, ns: when each node was; where arcs close a circle, those against time are left out.
-
-    Raises:
-        ValueError: Arcs close a circle, and no recorded times decide which of them to leave out.
+    Where arcs close a circle, those against the `recorded` times of nodes are left out; without these it is a
+    `ValueError`.
     """
     source, target = np.ascontiguousarray(source, np.int32), np.ascontiguousarray(target, np.int32)
     arcs = np.argsort(target, kind="stable").astype(np.int32)
@@ -88,15 +100,9 @@ def _reached(ends: Int32, nodes: int) -> Int32:
 
 
 def times(graph: Graph, weights: Int64, begin: Int64 | None = None) -> tuple[Int64, Int64]:
-    """When each node is under `weights`.
+    """When each node is under the weights of the graph's arcs, ns, which may be negative, and the arc that decided.
 
-    Args:
-        graph: The graph.
-        weights: int64 array of m by the graph's order of arcs, ns; may be negative.
-        begin: int64 array of n, ns: the time of the nodes without arcs; None for 0.
-
-    Returns:
-        int64 array of n times, ns; and of n arcs that decided, of equal ones the first; -1 for a node without arcs.
+    Nodes without arcs are at `begin`, by default 0, and no arc, -1, decides; of equal ones the first does.
     """
     if len(weights) != len(graph.source):
         raise ValueError(f"{len(weights)} weights for {len(graph.source)} arcs")
@@ -106,18 +112,11 @@ def times(graph: Graph, weights: Int64, begin: Int64 | None = None) -> tuple[Int
     return when, via
 
 
-def longest_path(graph: Graph, when: Int64, via: Int64, end: int | None = None) -> Int64:
-    """The arcs that decide the time of `end`, from first to last: int64 array.
-
-    Args:
-        graph: The graph.
-        when: Times as `times` returns them.
-        via: The deciding arcs, likewise.
-        end: The node; None for the last of all, of equal ones the lowest.
-    """
+def longest_path(graph: Graph, when: Int64, via: Int64) -> Int64:
+    """The arcs that decide the time of the last node, the lowest of equals; `when` and `via` are from `times`."""
     if not graph.nodes:
         return np.empty(0, np.int64)
-    node = int(when.argmax()) if end is None else end
+    node = int(when.argmax())
     arcs = []
     while (arc := int(via[node])) >= 0:
         arcs.append(arc)

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from alltrace.replay.graph import Graph, make_graph, times
+from alltrace.replay.graph import Arcs, Graph, make_graph, times
 from alltrace.replay.rank_graph import HOST, TRANSFER, RankGraph
 from alltrace.trace.arrays import Int64, integers
-from alltrace.trace.distinct import distinct, rows_by
+from alltrace.trace.distinct import distinct, folded, rows_by
 from alltrace.trace.errors import UsageError
 
 _NEVER = np.iinfo(np.int64).min
@@ -33,38 +33,23 @@ share."""
 
 @dataclass(frozen=True)
 class Replay:
-    """A whole run as a graph; n nodes, m arcs in the graph's order.
+    """A whole run as a graph: arrays by node, and of the weights, as in `RankGraph`, by arc in the graph's order.
 
-    Node 0 is the run's first moment. The parts of weights are as in `RankGraph`.
-
-    Attributes:
-        graph: The graph.
-        when: int64 array of n: when each node was, ns on the aligned clock.
-        rank: int32 array of n: its rank; -1 for node 0, and for the moments at which the last member of a collective
-            arrives.
-        kind: int8 array of n: its class.
-        step: int64 array of n: its training step, -1 if there is none.
-        fixed_ns: int64 array of m.
-        idle_ns: int64 array of m.
-        host_ns: int64 array of m.
-        work_ns: int64 array of m.
-        instance: int32 array of m: for an arc that is a collective's transfer the instance, else -1.
-        parts: The ranks' graphs.
-        base: For each of these the number of its first node.
+    Node 0 is the run's first moment.
     """
 
     graph: Graph
-    when: Int64
-    rank: NDArray[np.int32]
-    kind: NDArray[np.int8]
-    step: Int64
+    when: Int64  # of each node, ns on the aligned clock
+    rank: NDArray[np.int32]  # -1 for node 0, and for the moments at which the last member of a collective arrives
+    kind: NDArray[np.int8]  # class of each node
+    step: Int64  # its training step, -1 if there is none
     fixed_ns: Int64
     idle_ns: Int64
     host_ns: Int64
     work_ns: Int64
-    instance: NDArray[np.int32]
-    parts: tuple[RankGraph, ...]
-    base: Int64
+    instance: NDArray[np.int32]  # of an arc that is a collective's transfer, else -1
+    parts: tuple[RankGraph, ...]  # the ranks' graphs
+    base: Int64  # for each of these the number of its first node
 
     @property
     def weights(self) -> Int64:
@@ -115,23 +100,8 @@ class Replay:
         return int(of_steps.min() - self.when[0]) if len(of_steps) else 0
 
     def nodes(self, rank: Int64, row: Int64) -> tuple[Int64, Int64]:
-        """The nodes of the ends and of the arrivals of matched operations; -1 for those that have none.
-
-        Args:
-            rank: The rank of each.
-            row: Its row of the rank's `collectives`.
-        """
-        ends, arrivals = np.full(len(rank), -1), np.full(len(rank), -1)
-        rows = rows_by(rank)
-        for part, base in zip(self.parts, self.base.tolist(), strict=True):
-            mine = rows.get(part.rank)
-            if mine is None or not len(part.member_row):
-                continue
-            order = np.argsort(part.member_row, kind="stable")
-            at = order[np.minimum(np.searchsorted(part.member_row[order], row[mine]), len(order) - 1)]
-            known = part.member_row[at] == row[mine]
-            ends[mine[known]] = part.member_end[at[known]] + base
-            arrivals[mine[known]] = part.member_arrival[at[known]] + base
+        """The nodes of the ends and arrivals of matched operations, rows of a rank's `collectives`; -1 for none."""
+        arrivals, _, ends = _nodes(self.parts, self.base, rank, row)
         return ends, arrivals
 
     @cached_property
@@ -159,14 +129,10 @@ class Replay:
 def join(
     parts: Sequence[RankGraph], members: Any, steps: Any = None, sharing: Sequence[Collection[int]] = ()
 ) -> Replay:
-    """The graph of a run.
+    """The graph of a run from its ranks' graphs, the table of the members of all instances, sorted by these, and steps.
 
-    Args:
-        parts: The ranks' graphs.
-        members: The members of all instances as a `pyarrow.Table`: at least `instance`, `rank`, `row`, `synchronising`,
-            `awaited_rank`, `last_rank` and `error_ns`, sorted by instance.
-        steps: The steps (`STEPS`) on the aligned clock, or None.
-        sharing: Ranks with one host, such as the devices that one thread launches to: where it waits for one, all wait.
+    Of `members` it takes `instance`, `rank`, `row`, `synchronising`, `awaited_rank`, `last_rank` and `error_ns`.
+    `sharing`: ranks with one host, such as the devices that one thread launches to: where it waits for one, all wait.
     """
     sizes = [len(p.when) for p in parts]
     base = np.cumsum([1, *sizes])[:-1]
@@ -174,30 +140,27 @@ def join(
     instance, arrival, wait, end, off_ns = _members(parts, base, members)
     when = np.concatenate(([begin], *(p.when for p in parts))).astype(np.int64)
     instances, place = np.unique(instance, return_inverse=True)
-    last = np.full(len(instances), np.iinfo(np.int64).min)
-    np.maximum.at(last, place, when[arrival])
+    last = folded(np.maximum, place, when[arrival], len(instances), _NEVER)
     joint = len(when) + np.arange(len(instances))
     when = np.concatenate((when, last))
     of_others = _waits_of_others(parts, base, sharing)
-    arcs = _Arcs(sum(len(p.source) + 1 for p in parts) + 3 * len(arrival) + len(of_others[0]))
+    room = sum(len(p.source) + 1 for p in parts) + 3 * len(arrival) + len(of_others[0])
+    if room > np.iinfo(np.int32).max:
+        raise UsageError(
+            f"replaying this run takes {room} dependencies, more than {np.iinfo(np.int32).max}; choose fewer ranks"
+            " with --ranks"
+        )
+    arcs = Arcs(room)
     arcs.add(of_others[0], of_others[1], fixed=of_others[2])
     for part, low in zip(parts, base.tolist(), strict=True):
-        arcs.add(
-            part.source + low,
-            part.target + low,
-            fixed=part.fixed_ns,
-            idle=part.idle_ns,
-            host=part.host_ns,
-            work=part.work_ns,
-        )
+        source, target = part.source + low, part.target + low
+        arcs.add(source, target, fixed=part.fixed_ns, idle=part.idle_ns, host=part.host_ns, work=part.work_ns)
         after = _begins_after(part, parts, base, steps)
         pause = int(part.when[0] - when[after])
-        arcs.add(np.full(1, after, np.int32), low, idle=0 if after else pause, fixed=pause if after else 0)
+        arcs.add(after, low, idle=0 if after else pause, fixed=pause if after else 0)
     arcs.add(arrival, joint[place])
     # one kernel may be several operations: it ends after the last of them
-    latest = np.full(len(when), np.iinfo(np.int64).min)
-    np.maximum.at(latest, end, last[place])
-    early = latest[end] - when[end]
+    early = folded(np.maximum, end, last[place], len(when), _NEVER)[end] - when[end]
     close = (off_ns >= 0) & (
         early <= np.maximum(np.maximum(_CLOSE_NS, off_ns), _CLOSE_SHARE * (when[end] - when[arrival]))
     )
@@ -205,78 +168,21 @@ def join(
     waiting = np.flatnonzero((close | (when[end] >= last[place])) & (when[wait] <= last[place]))
     # of one call that completes several, what follows the last of those that it waited for is the transfer of each
     begun = when[wait]
-    np.maximum.at(latest := np.full(len(when), _NEVER), end[waiting], last[place[waiting]])
+    latest = folded(np.maximum, end[waiting], last[place[waiting]], len(when), _NEVER)
     spent = np.maximum(when[end] - np.maximum(begun, latest[end]), 0)
     arcs.add(joint[place[waiting]], end[waiting], work=spent[waiting], instance=instance[waiting])
     alone = np.setdiff1d(np.arange(len(end)), waiting)
     arcs.add(wait[alone], end[alone], work=spent[alone], instance=instance[alone])
     later = waiting[wait[waiting] != arrival[waiting]]
     arcs.add(wait[later], end[later])
-    graph = make_graph(len(when), arcs.source, arcs.target, when)
+    columns = arcs.columns()
+    del arcs  # each column is released as it is sorted
+    graph = make_graph(len(when), columns[1], columns[0], when)
     rank = np.repeat(np.array([-1, *(p.rank for p in parts), -1], np.int32), [1, *sizes, len(instances)])
     kind = np.concatenate(([HOST], *(p.kind for p in parts), np.full(len(instances), TRANSFER))).astype(np.int8)
     step = np.concatenate(([-1], *_steps(parts, steps), np.full(len(instances), -1))).astype(np.int64)
-    fixed, idle, host, work, number = (
-        arcs.sorted(name, graph.arcs) for name in ("fixed", "idle", "host", "work", "instance")
-    )
+    number, fixed, idle, host, work = (columns.pop(2)[graph.arcs] for _ in range(5))
     return Replay(graph, when, rank, kind, step, fixed, idle, host, work, number, tuple(parts), base)
-
-
-class _Arcs:
-    """The arcs of all ranks, in input order; nothing is stored twice.
-
-    Args:
-        room: How many there are.
-    """
-
-    def __init__(self, room: int) -> None:
-        if room > np.iinfo(np.int32).max:
-            raise UsageError(
-                f"replaying this run takes {room} dependencies, more than {np.iinfo(np.int32).max}; choose fewer ranks"
-                " with --ranks"
-            )
-        self._count = 0
-        self._columns: dict[str, NDArray[Any]] = {
-            name: np.zeros(room, np.int64) for name in ("fixed", "idle", "host", "work")
-        }
-        self._columns |= {name: np.zeros(room, np.int32) for name in ("source", "target", "instance")}
-
-    def add(
-        self,
-        source: Any,
-        target: Any,
-        *,
-        fixed: Any = 0,
-        idle: Any = 0,
-        host: Any = 0,
-        work: Any = 0,
-        instance: Any = -1,
-    ) -> None:
-        """Add the arcs from each of `source`."""
-        rows = slice(self._count, self._count + len(source))
-        columns = {
-            "source": source, "target": target, "fixed": fixed, "idle": idle, "host": host, "work": work,
-            "instance": instance,
-        }  # fmt: skip
-        for name, values in columns.items():
-            self._columns[name][rows] = values
-        self._count = rows.stop
-
-    @property
-    def source(self) -> NDArray[np.int32]:
-        """Where each begins."""
-        column: NDArray[np.int32] = self._columns["source"][: self._count]
-        return column
-
-    @property
-    def target(self) -> NDArray[np.int32]:
-        """Where each ends."""
-        column: NDArray[np.int32] = self._columns["target"][: self._count]
-        return column
-
-    def sorted(self, name: str, order: Any) -> Any:
-        """A column in the given order; it is released here."""
-        return self._columns.pop(name)[order]
 
 
 def _members(parts: Sequence[RankGraph], base: Int64, members: Any) -> tuple[Int64, Int64, Int64, Int64, Int64]:
@@ -288,21 +194,25 @@ def _members(parts: Sequence[RankGraph], base: Int64, members: Any) -> tuple[Int
     awaited, last = (members.column(c).to_numpy() for c in ("awaited_rank", "last_rank"))
     waits = members.column("synchronising").to_numpy().astype(bool) | (awaited == last)
     off_ns = np.where(waits, integers(members.column("error_ns"), 0), -1)
-    arrival, wait, end = (np.full(len(columns[0]), -1, np.int64) for _ in range(3))
-    by_rank = rows_by(columns[1])
+    nodes = _nodes(parts, base, *columns[1:])
+    there = nodes[0] >= 0
+    arrival, wait, end = nodes[:, there]
+    return columns[0][there], arrival, wait, end, off_ns[there]
+
+
+def _nodes(parts: Sequence[RankGraph], base: Int64, rank: Int64, row: Int64) -> Int64:
+    """The nodes of arrival, of its wait and of its end of each row of a rank's `collectives`: (3, k), -1 for none."""
+    nodes, of_rank = np.full((3, len(rank)), -1), rows_by(rank)
     for part, low in zip(parts, base.tolist(), strict=True):
-        order = np.argsort(part.member_row, kind="stable")
-        rows = part.member_row[order]
-        own = by_rank.get(part.rank)
-        if not len(rows) or own is None:
+        own = of_rank.get(part.rank)
+        if own is None or not len(part.member_row):
             continue
-        at = np.minimum(np.searchsorted(rows, columns[2][own]), len(rows) - 1)
-        fits = rows[at] == columns[2][own]
-        arrival[own[fits]] = part.member_arrival[order[at[fits]]] + low
-        wait[own[fits]] = part.member_wait[order[at[fits]]] + low
-        end[own[fits]] = part.member_end[order[at[fits]]] + low
-    there = arrival >= 0
-    return columns[0][there], arrival[there], wait[there], end[there], off_ns[there]
+        order = np.argsort(part.member_row, kind="stable")
+        at = order[np.minimum(np.searchsorted(part.member_row[order], row[own]), len(order) - 1)]
+        known = part.member_row[at] == row[own]
+        at = at[known]
+        nodes[:, own[known]] = low + np.stack((part.member_arrival[at], part.member_wait[at], part.member_end[at]))
+    return nodes
 
 
 def _waits_of_others(

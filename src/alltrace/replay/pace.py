@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from alltrace.replay.join import Replay
 from alltrace.trace.arrays import Flags, Floats, Int64
+from alltrace.trace.distinct import run_starts
 
 _ALIKE = 0.02
 """Ranks are alike if their numbers of kernels of each name differ by at most this share of all."""
@@ -24,27 +25,16 @@ _ALIKE = 0.02
 
 @dataclass(frozen=True)
 class Pace:
-    """The device work of ranks, steps and names that there is, by rank and key; arrays of n.
+    """The device work of ranks, steps and names that there is, by rank and key; arrays of n."""
 
-    Attributes:
-        ranks: The ranks, ascending.
-        names: The names of device work, as in `Work.name`, ascending.
-        alike: For each rank the number of its class: ranks with the same kernels.
-        first: For each rank its first row, and n.
-        key: The place of the step among the run's, times the number of names, plus the place of the name.
-        spent_ns: Its summed time, ns.
-        count: How many pieces it is.
-        cells: For each part of the replay the row of each of its cells.
-    """
-
-    ranks: Int64
-    names: Int64
-    alike: Int64
-    first: Int64
-    key: Int64
-    spent_ns: Floats
-    count: Floats
-    cells: tuple[NDArray[np.int32], ...]
+    ranks: Int64  # ascending
+    names: Int64  # of device work, as in `Work.name`, ascending
+    alike: Int64  # for each rank the number of its class: ranks with the same kernels
+    first: Int64  # for each rank its first row, and n
+    key: Int64  # the place of the step among the run's, times the number of names, plus the place of the name
+    spent_ns: Floats  # its summed time
+    count: Floats  # how many pieces it is
+    cells: tuple[NDArray[np.int32], ...]  # for each part of the replay the row of each of its cells
 
     @cached_property
     def _row(self) -> Int64:
@@ -54,12 +44,7 @@ class Pace:
     @cached_property
     def of_peers(self) -> Floats:
         """What the peers take over what the rank takes, each against all others: float array of n; 1 without a peer."""
-        size = np.bincount(self.alike)[self.alike] if len(self.alike) else self.alike
-        alone = (size < 2)[self._row]
-        typical = _median_of_others(self.alike[self._row], self.key, self.spent_ns / self.count)
-        if alone.any():
-            typical = np.where(alone, _median_of_others(np.zeros_like(self.key), self.key, self.spent_ns), typical)
-        return _over(typical, np.where(alone, self.spent_ns, self.spent_ns / self.count))
+        return over_peers(self.alike, self._row, self.key, self.spent_ns, self.count)
 
     def of_unchanged(self, ranks: Collection[int]) -> Floats:
         """What the other ranks take over what `ranks` take, as `of_peers`, where several may be slow; 1 for others.
@@ -137,6 +122,19 @@ def work_factors(replay: Replay, pace: Pace, factors: Floats) -> Floats:
     return of_nodes
 
 
+def over_peers(alike: Int64, row: Int64, key: Int64, spent_ns: Floats, count: Floats | float = 1.0) -> Floats:
+    """What the peers take for the same key over what each row's rank takes; 1 without a peer.
+
+    Ranks that are `alike` are compared by the mean of each of `count` pieces, one alone in its class with all others by
+    all of its time.
+    """
+    alone = (np.bincount(alike) < 2)[alike][row]
+    typical = _median_of_others(alike[row], key, spent_ns / count)
+    if alone.any():
+        typical = np.where(alone, _median_of_others(np.zeros_like(key), key, spent_ns), typical)
+    return _over(typical, np.where(alone, spent_ns, spent_ns / count))
+
+
 def _over(typical: Floats, own: Floats) -> Floats:
     """`typical` over `own`; 1 if one of them is not there."""
     return np.divide(typical, own, out=np.ones(len(own)), where=np.isfinite(typical) & (own > 0))
@@ -145,11 +143,9 @@ def _over(typical: Floats, own: Floats) -> Floats:
 def _groups(group: Int64, key: Int64, values: Floats) -> tuple[Int64, Int64, Int64, Int64]:
     """The order by group, key and value; and in it of each its place in its group, and the group's begin and size."""
     order = np.lexsort((values, key, group))
-    new = np.ones(len(order), np.bool_)
-    new[1:] = (group[order][1:] != group[order][:-1]) | (key[order][1:] != key[order][:-1])
-    at = np.flatnonzero(new)
-    number = np.cumsum(new) - 1
-    begin, size = at[number], np.diff(np.append(at, len(order)))[number]
+    at = run_starts(group[order], key[order])
+    size = np.diff(np.append(at, len(order)))
+    begin, size = np.repeat(at, size), np.repeat(size, size)
     return order, np.arange(len(order)) - begin, begin, size
 
 

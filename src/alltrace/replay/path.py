@@ -29,21 +29,13 @@ _HOST, _GAP, _IDLE = 4, 5, 6
 
 @dataclass(frozen=True)
 class Pieces:
-    """The critical path in pieces without gap or overlap, by time; arrays of k.
+    """The critical path in pieces without gap or overlap, by time; arrays of k."""
 
-    Attributes:
-        start: Start, ns from the run's first moment.
-        duration: Length, ns; they sum to the makespan.
-        rank: The rank.
-        kind: Number among `CLASSES`.
-        arc: The graph's arc that the piece is of.
-    """
-
-    start: Int64
-    duration: Int64
+    start: Int64  # ns from the run's first moment
+    duration: Int64  # ns; they sum to the makespan
     rank: Int64
-    kind: Int64
-    arc: Int64
+    kind: Int64  # number among `CLASSES`
+    arc: Int64  # of the graph, that the piece is of
 
     @property
     def makespan_ns(self) -> int:

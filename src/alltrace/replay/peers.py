@@ -8,12 +8,10 @@ from typing import Any
 import numpy as np
 
 from alltrace.replay.join import Replay
-from alltrace.replay.pace import Pace, pace_of
+from alltrace.replay.pace import Pace, over_peers, pace_of
 from alltrace.replay.rank_graph import HOST
 from alltrace.trace.arrays import Flags, Floats, Int64, coded, integers
-from alltrace.trace.distinct import rows_by
-
-_MANY_RANKS = 64
+from alltrace.trace.distinct import distinct_rows, rows_by, run_starts
 
 _NEAR = 0.005
 """Waits at places that differ by this share of a step's launches may be the same: events are dropped."""
@@ -21,67 +19,19 @@ _NEAR = 0.005
 
 @dataclass(frozen=True)
 class Peers:
-    """Factors from what was to what the peers' median is, for a `Replay` of n nodes and m arcs.
+    """What the peers take, for a `Replay`; arrays by arc."""
 
-    Attributes:
-        pace: The device work of each rank in each step, and its peers' time for it.
-        host_ns: For each arc the host time of the peers.
-        transfer_ns: For each arc that is a transfer the median of equal transfers, else 0.
-        needless: For each arc whether it makes a host wait for a device where most of its peers' hosts do not.
-    """
-
-    pace: Pace
-    host_ns: Int64
-    transfer_ns: Int64
-    needless: Flags
+    pace: Pace  # the device work of each rank in each step, and its peers' time for it
+    host_ns: Int64  # the host time of the peers
+    transfer_ns: Int64  # of a transfer the median of equal ones, else 0
+    needless: Flags  # whether it makes a host wait for a device where most of its peers' hosts do not
 
 
 def peers_of(replay: Replay, members: Any) -> Peers:
-    """The peers' durations.
-
-    Args:
-        replay: The run.
-        members: `Aligned.members`: what the instances are.
-    """
+    """The peers' durations; `members` are those of `Aligned`."""
     pace = pace_of(replay)
     host, needless = _host(replay, pace.ranks, pace.alike), _needless(replay, pace.ranks, pace.alike)
     return Peers(pace, host, _transfers(replay, members), needless)
-
-
-def _factors(values: Floats, alike: Int64) -> Floats:
-    """The peers' median over each value, of shape (ranks, things); peers are others alike, or all others."""
-    factors = np.ones_like(values)
-    classes = rows_by(alike)
-    medians: dict[int, Floats] = {}  # with many ranks the median of all of them, which is the same for the whole class
-    for row, number in enumerate(alike.tolist()):
-        others = classes[number]
-        if len(others) < 2:
-            number, others = -1, np.arange(len(values))
-        if len(others) == 2:  # of two, the faster shows what is possible; the slower is no target
-            typical = np.fmin(values[others[0]], values[others[1]])
-        elif len(others) > _MANY_RANKS:
-            if number not in medians:
-                medians[number] = _median(values[others])
-            typical = medians[number]
-        else:
-            others = others[others != row]
-            if not len(others):
-                continue
-            typical = _median(values[others])
-        good = np.isfinite(typical) & np.isfinite(values[row]) & (values[row] > 0)
-        factors[row, good] = typical[good] / values[row, good]
-    return factors
-
-
-def _median(values: Floats) -> Floats:
-    """The median of each column, of the values that are there."""
-    ordered = np.sort(values, axis=0)  # what is not there sorts last
-    there = np.isfinite(values).sum(axis=0)
-    columns = np.arange(values.shape[1])
-    low = ordered[np.maximum(there - 1, 0) // 2, columns]
-    high = ordered[np.minimum(there // 2, len(ordered) - 1), columns]
-    median: Floats = np.where(there > 0, (low + high) / 2, np.nan)
-    return median
 
 
 def host_time_ns(replay: Replay, ranks: Int64, steps: Int64) -> Floats:
@@ -89,8 +39,6 @@ def host_time_ns(replay: Replay, ranks: Int64, steps: Int64) -> Floats:
     graph = replay.graph
     own = np.flatnonzero((replay.rank[graph.target] >= 0) & (replay.host_ns > 0))
     spent = np.zeros((len(ranks), len(steps)))
-    if not len(own):
-        return spent
     anchor, target = graph.source[own], graph.target[own]
     order = np.lexsort((replay.host_ns[own], replay.step[target], anchor))
     anchor, target, host = anchor[order], target[order], replay.host_ns[own][order]
@@ -118,8 +66,8 @@ def _host(replay: Replay, ranks: Int64, alike: Int64) -> Int64:
     of_peers = replay.host_ns.astype(np.float64)
     steps = np.unique(replay.step)
     spent = host_time_ns(replay, ranks, steps)
-    spent[spent == 0] = np.nan
-    factors = _factors(spent, alike)
+    (rows, columns), factors = np.nonzero(spent), np.ones_like(spent)
+    factors[rows, columns] = over_peers(alike, rows, columns, spent[rows, columns])
     graph = replay.graph
     own = np.flatnonzero((replay.rank[graph.target] >= 0) & (replay.host_ns > 0))
     row = np.searchsorted(ranks, replay.rank[graph.target[own]])
@@ -182,14 +130,12 @@ def _by_place(replay: Replay, own: Int64, row: Int64, step: Int64, alike: Int64,
 def _typical(like: Int64, values: Floats) -> Floats:
     """For each value the median of the values with the same column of `like`, the lower of two; NaN for one alone."""
     order = np.lexsort((values, *like))
-    columns, ordered = like[:, order], values[order]
-    new = np.concatenate(([True], (columns[:, 1:] != columns[:, :-1]).any(axis=0)))
-    begin = np.flatnonzero(new)
+    begin, ordered = run_starts(*like[:, order]), values[order]
     size = np.diff(np.append(begin, len(order)))
     low, high = ordered[begin + (size - 1) // 2], ordered[begin + size // 2]
     middle = np.where(size < 2, np.nan, np.where(size == 2, low, (low + high) / 2))
     medians = np.empty(len(values))
-    medians[order] = middle[np.cumsum(new) - 1]
+    medians[order] = np.repeat(middle, size)
     return medians
 
 
@@ -253,25 +199,17 @@ def _transfers(replay: Replay, members: Any) -> Int64:
     """The median transfer time of all instances of one operation, size and number of members."""
     medians = np.zeros(len(replay.instance), np.int64)
     arcs = np.flatnonzero(replay.instance >= 0)
-    if not len(arcs):
-        return medians
-    like = likes(members)[replay.instance[arcs]]
-    order = np.argsort(like, kind="stable")
-    cuts = np.flatnonzero(np.diff(like[order])) + 1
-    for own in np.split(arcs[order], cuts):
-        medians[own] = int(np.median(replay.work_ns[own]))
+    for rows in rows_by(likes(members)[replay.instance[arcs]]).values():
+        medians[arcs[rows]] = int(np.median(replay.work_ns[arcs[rows]]))
     return medians
 
 
 def likes(members: Any) -> Int64:
     """For each instance the number of its kind: operation, size and number of members; by the instance's number."""
     instance = members.column("instance").to_numpy()
-    if not len(instance):
-        return np.zeros(0, np.int64)
     op = coded(members.column("op"))[1]
     size = integers(members.column("bytes"), -1)
     first = np.unique(instance, return_index=True)[1]
-    table = np.stack([op[first], size[first], members.column("members").to_numpy()[first]]).astype(np.int64)
-    codes = np.full(int(instance.max()) + 1, -1, np.int64)
-    codes[instance[first]] = np.unique(table, axis=1, return_inverse=True)[1].reshape(-1)
+    codes = np.full(int(instance.max(initial=-1)) + 1, -1, np.int64)
+    codes[instance[first]] = distinct_rows(op[first], size[first], members.column("members").to_numpy()[first])[1]
     return codes

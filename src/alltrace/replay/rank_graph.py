@@ -19,13 +19,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from alltrace.replay.work import COMPUTE, COPY, ELSEWHERE, EVERY, OTHER, TRANSFER, UNKNOWN, Waits, Work, read
+from alltrace.replay.graph import Arcs, Int32
+from alltrace.replay.work import COMPUTE, COPY, ELSEWHERE, EVERY, OTHER, TRANSFER, UNKNOWN, Work, read
 from alltrace.run.clock import ClockMap
 from alltrace.run.rank import Rank
 from alltrace.trace.arrays import Int64, blocks, integers
-from alltrace.trace.distinct import distinct
-
-Int32 = NDArray[np.int32]
+from alltrace.trace.distinct import distinct, run_starts
 
 __all__ = ["COMPUTE", "COPY", "HOST", "OTHER", "TRANSFER", "RankGraph", "rank_graph"]
 
@@ -47,58 +46,31 @@ class RankGraph:
     """Nodes and arcs of one rank; arrays of n nodes, m arcs, c cells and k members.
 
     A weight of an arc is the sum of its four parts.
-
-    Attributes:
-        rank: The rank.
-        when: When each node was, ns on the aligned clock. Node 0 is the rank's first moment.
-        kind: Class of each node: of a segment's end its work's, `TRANSFER` for start and end of a collective, `HOST`.
-        track: Number of the stream of each node, -1 for the host.
-        launched: When the host came to each node's work, ns.
-        source: Where each arc begins.
-        target: Where it ends.
-        fixed_ns: Part of its weight: launch latency, and pauses as devices make them.
-        idle_ns: Pauses that nothing explains.
-        host_ns: Time of the host.
-        work_ns: Time of device work.
-        names: The names of device work, ascending, as in `Work.name`.
-        cell_node: For each cell the segment.
-        cell_name: The name of the kernels in it, its place among `names`.
-        cell_ns: Their summed duration.
-        cell_count: Their number.
-        member_row: For each matched operation the row of `collectives`.
-        member_arrival: Its node of arrival.
-        member_wait: The node from which it waits: that of its arrival, or of the call that completes what it only began
-            then.
-        member_end: Its node of end.
-        tracks: For each track its (device, stream).
-        elsewhere: The nodes at which a wait of the host ends that was for another device of its process.
-        unplaced: The number of matched operations of a device for which there is no work, so that they are not in the
-            graph.
     """
 
     rank: int
-    when: Int64
-    kind: NDArray[np.int8]
-    track: Int32
-    launched: Int64
-    source: Int32
-    target: Int32
-    fixed_ns: Int64
-    idle_ns: Int64
-    host_ns: Int64
-    work_ns: Int64
-    names: Int64
-    cell_node: Int32
-    cell_name: Int32
-    cell_ns: Int64
-    cell_count: Int32
-    member_row: Int64
-    member_arrival: Int64
-    member_wait: Int64
-    member_end: Int64
-    tracks: list[tuple[int, int]]
-    elsewhere: Int64
-    unplaced: int
+    when: Int64  # of each node, ns on the aligned clock; node 0 is the rank's first moment
+    kind: NDArray[np.int8]  # of a segment's end its work's class, `TRANSFER` for both ends of a collective, `HOST`
+    track: Int32  # number of the stream of each node, -1 for the host
+    launched: Int64  # when the host came to each node's work, ns
+    source: Int32  # where each arc begins
+    target: Int32  # where it ends
+    fixed_ns: Int64  # part of its weight: launch latency, and pauses as devices make them
+    idle_ns: Int64  # pauses that nothing explains
+    host_ns: Int64  # time of the host
+    work_ns: Int64  # time of device work
+    names: Int64  # of device work, ascending, as in `Work.name`
+    cell_node: Int32  # for each cell the segment
+    cell_name: Int32  # the name of the kernels in it, its place among `names`
+    cell_ns: Int64  # their summed duration
+    cell_count: Int32  # their number
+    member_row: Int64  # for each matched operation the row of `collectives`
+    member_arrival: Int64  # its node of arrival
+    member_wait: Int64  # from which it waits: its arrival, or the call that completes what it only began then
+    member_end: Int64  # its node of end
+    tracks: list[tuple[int, int]]  # for each track its (device, stream)
+    elsewhere: Int64  # the nodes at which a wait of the host ends that was for another device of its process
+    unplaced: int  # matched operations of a device for which there is no work, so that they are not in the graph
 
     def placed(self, clock: ClockMap) -> RankGraph:
         """The graph of a rank in the time of its files as it is on the run's clock."""
@@ -109,35 +81,9 @@ class RankGraph:
         return moved
 
 
-class _Arcs:
-    """Arcs as they come."""
-
-    def __init__(self) -> None:
-        self._parts: list[tuple[Int64, ...]] = []
-
-    def add(self, source: Any, target: Any, *, fixed: Any = 0, idle: Any = 0, host: Any = 0, work: Any = 0) -> None:
-        values = np.broadcast_arrays(source, target, fixed, idle, host, work)
-        self._parts.append(tuple(np.atleast_1d(v).astype(np.int64) for v in values))
-
-    def columns(self) -> list[Int64]:
-        if not self._parts:
-            return [np.empty(0, np.int64)] * 6
-        return [np.concatenate(column) for column in zip(*self._parts, strict=True)]
-
-
 def rank_graph(rank: Rank, matched: Int64) -> RankGraph:
-    """The nodes and arcs of one rank.
-
-    Args:
-        rank: The rank's tables, with the alignment's `collectives`.
-        matched: Rows of `collectives` that are members of an instance.
-    """
-    matched = np.unique(matched)
-    work, waits = read(rank, matched)
-    meetings, unplaced = _host_meetings(rank, matched, {r for rows in work.rows.values() for r in rows})
-    graph = _Builder(
-        rank.rank, work, waits, meetings, unplaced, _begun(rank, work), of_host=rank.host_work is not None
-    ).build()
+    """The nodes and arcs of one rank; `matched` are rows of its `collectives` that are members of an instance."""
+    graph = _Builder(rank, np.unique(matched)).build()
     if rank.host_work is None:
         return graph
     # what nothing explains is a pause of the host that works
@@ -185,23 +131,11 @@ def _begun(rank: Rank, work: Work) -> dict[int, int]:
 
 
 class _Builder:
-    """Makes the graph of one rank."""
-
-    def __init__(
-        self,
-        rank: int,
-        work: Work,
-        waits: Waits,
-        meetings: list[tuple[int, int, int, int]],
-        unplaced: int,
-        begun: dict[int, int],
-        *,
-        of_host: bool,
-    ) -> None:
-        self._of_host, self._begun = of_host, begun
-        self._rank, self._work, self._waits, self._meetings, self._unplaced = rank, work, waits, meetings, unplaced
-        self._arcs = _Arcs()
-        w = work
+    def __init__(self, rank: Rank, matched: Int64) -> None:
+        self._rank, self._of_host, self._arcs = rank.rank, rank.host_work is not None, Arcs()
+        self._work, self._waits = w, _ = read(rank, matched)
+        self._meetings, self._unplaced = _host_meetings(rank, matched, {r for rows in w.rows.values() for r in rows})
+        self._begun = _begun(rank, w)
         count = len(w.start)
         self._bounds = np.searchsorted(w.track, np.arange(len(w.tracks) + 1))
         self._first = np.ones(count, np.bool_)
@@ -228,7 +162,6 @@ class _Builder:
         return latest
 
     def build(self) -> RankGraph:
-        """The graph."""
         w = self._work
         self._host_moments()
         self._explain()
@@ -250,19 +183,15 @@ class _Builder:
         members = self._members(first[of_member], arrivals, ends[of_member], end_of)
         launched = np.where(w.launch == UNKNOWN, w.start, w.launch)
         cells = self._cells(first, ends)
-        source, target, fixed, idle, host, spent = self._arcs.columns()
+        target, source, _, fixed, idle, host, spent = (column.copy() for column in self._arcs.columns())
+        arcs = source, target, fixed, idle, host, spent
         return RankGraph(
             self._rank,
             np.concatenate((self._moment_ns, self._end[last], w.start[first[of_member]])),
             np.concatenate((np.full(hosts, HOST), w.kind[first], np.full(len(of_member), TRANSFER))).astype(np.int8),
             np.concatenate((np.full(hosts, -1), w.track[first], w.track[first[of_member]])).astype(np.int32),
             np.concatenate((self._moment_ns, launched[first], launched[first[of_member]])),
-            source.astype(np.int32),
-            target.astype(np.int32),
-            fixed,
-            idle,
-            host,
-            spent,
+            *arcs,
             *cells,
             *members,
             w.tracks,
@@ -290,10 +219,10 @@ class _Builder:
         going = np.array([e[1] not in (2, 4) for e in events])
         self._going = np.flatnonzero(going)
 
-    def _anchor(self, at: Int64) -> Int64:
-        """The last moment of the host at or before each time; the first of all if there is none."""
-        place = np.searchsorted(self._moment_ns[self._going], at, "right") - 1
-        return self._going[np.maximum(place, 0)]
+    def _anchor(self, at: Any, node: Any = 1 << 32) -> Any:
+        """The last moment of the host at or before each time, and before a node if told; the first of all without."""
+        place = np.searchsorted(self._moment_ns[self._going], at, "right")
+        return self._going[np.maximum(np.minimum(place, np.searchsorted(self._going, node)) - 1, 0)]
 
     def _host_arcs(self, end_of: Int32) -> None:
         """What the host's moments wait for: the moment before, and device work."""
@@ -303,7 +232,7 @@ class _Builder:
         for node, (_, kind, n) in enumerate(self._events):
             if kind in (2, 4):
                 start = self._meetings[n][0 if kind == 2 else 1]
-                last = self._anchor_before(start, node)
+                last = self._anchor(start, node)
                 self._arcs.add(last, node, host=start - when[last])
             elif kind == 5 and self._events[node - 1][:2] == self._events[node][:2]:
                 self._arcs.add(node - 1, node)  # one call completes several
@@ -319,21 +248,13 @@ class _Builder:
         for track in range(len(w.tracks)):
             own = awaited[track] >= 0
             self._arcs.add(end_of[awaited[track][own]], number[own], fixed=after[own])
-        anchors = [self._anchor_before(s, n) for s, n in zip(begun.tolist(), number.tolist(), strict=True)]
-        anchor = np.array(anchors, np.int64)
+        anchor = self._anchor(begun, number)
         # of a call that waited only its way in and out is the host's own
         took = np.where(waiting, np.minimum(end - latest, _DEVICE_GAP_NS), end - begun)
         other = waits.track[call] == ELSEWHERE
         took = np.where(other, np.minimum(took, _DEVICE_GAP_NS), took)
         self._elsewhere = number[other]
         self._arcs.add(anchor, number, host=begun - when[anchor] + took)
-
-    def _anchor_before(self, at: int, node: int) -> int:
-        """The last moment at or before `at` that comes before `node`."""
-        place = int(np.searchsorted(self._moment_ns[self._going], at, "right")) - 1
-        while place > 0 and self._going[place] >= node:
-            place -= 1
-        return int(self._going[max(place, 0)])
 
     # what work waited for
 
@@ -408,8 +329,6 @@ class _Builder:
         """For the pieces `at` the piece of another track that ended last before each, if it can have waited."""
         w = self._work
         binding = np.full(len(w.start), -1, np.int32)
-        if not len(at):
-            return binding
         other = np.full(len(at), -1, np.int64)
         for low, high in zip(self._bounds[:-1].tolist(), self._bounds[1:].tolist(), strict=True):
             elsewhere = w.track[at] != w.track[low]
@@ -446,7 +365,7 @@ class _Builder:
         by_launch = by_launch[np.argsort(w.launch[by_launch], kind="stable")].astype(np.int32)
         # from each launch back to the last one of another track
         track_of = w.track[by_launch]
-        begins = np.flatnonzero(np.append(True, track_of[1:] != track_of[:-1]))
+        begins = run_starts(track_of)
         place = np.searchsorted(w.launch[by_launch], at) - 1
         own = (place >= 0) & (track_of[place] == w.track[n])
         place = np.where(own, begins[np.searchsorted(begins, place, "right") - 1] - 1, place)
@@ -502,13 +421,8 @@ class _Builder:
             begin = w.start[row[own]] - self._end[other] if binds else np.zeros(len(own), np.int64)
             late = np.maximum(begin - _LATE_WAKE_NS, 0)
             fixed, idle = (begin - late, late) if others is not None else ((pause - odd)[own], odd[own])
-            self._arcs.add(
-                end_of[other],
-                enters[has],
-                fixed=fixed + left_pause[own],
-                idle=idle + left_odd[own],
-                work=left_work[own],
-            )
+            fixed, idle = fixed + left_pause[own], idle + left_odd[own]
+            self._arcs.add(end_of[other], enters[has], fixed=fixed, idle=idle, work=left_work[own])
         chosen = row[known]
         self._arcs.add(
             self._anchors[chosen],
@@ -553,11 +467,7 @@ class _Builder:
             most = np.flatnonzero(reach == np.maximum.reduceat(reach, begin)[part])
             wanted = np.zeros(len(part), np.bool_)
             ends = last[numbers] - rows.start
-            for chosen in (
-                begin[begins],
-                ends[ends < len(part)],
-                most[np.append(True, part[most][1:] != part[most][:-1])],
-            ):
+            for chosen in (begin[begins], ends[ends < len(part)], most[run_starts(part[most])]):
                 wanted[chosen] = True
             at = np.flatnonzero(wanted)
             facts = (*left, spent[1] + spent[2], *spent[2:], reach)
@@ -566,7 +476,7 @@ class _Builder:
         row, segment, reach = whole[0], whole[1], whole[-1]
         order = np.lexsort((row, ~reach, segment))  # of equal ones the first
         decides = np.zeros(len(row), np.bool_)
-        decides[order[np.append(True, segment[order][1:] != segment[order][:-1])]] = True
+        decides[order[run_starts(segment[order])]] = True
         chosen_rows: Int64 = whole[:-1, decides | (row == first[segment]) | (row == last[segment])]
         return chosen_rows
 

@@ -27,18 +27,11 @@ NOBODY = -1
 
 
 def root_causes(replay: Replay, peers: Peers, node: Int64, wait_ns: Int64, since: Int64) -> tuple[Int64, Int64, Floats]:
-    """Which ranks are to blame for waits.
+    """Which ranks are to blame for waits: the number of a wait, a rank or `NOBODY`, and its share; these sum to 1.
 
-    Args:
-        replay: The run.
-        peers: What its peers take.
-        node: For each of k waits the node at which the last rank arrived, -1 if there is none.
-        wait_ns: The longest wait there, ns.
-        since: The waits are followed back to this moment, ns on the aligned clock: when those who wait had last met.
-
-    Returns:
-        Arrays of r: the number of a wait, a responsible rank or `NOBODY`, and its share; the shares of a wait sum to 1.
-        A wait that nothing explains is missing.
+    Of each wait `node` is that at which the last rank arrived, -1 if there is none, and `wait_ns` the longest there.
+    Waits are followed back to the moment `since`, ns on the aligned clock: when those who wait had last met. One that
+    nothing explains is missing.
     """
     via, source = replay.recorded[1], replay.graph.source
     excess = excess_ns(replay, peers)

@@ -28,14 +28,7 @@ def slowdown(evaluate: Evaluate, actual: NDArray[Any], ideal: NDArray[Any]) -> f
 def slowdown_by(
     evaluate: Evaluate, actual: NDArray[Any], ideal: NDArray[Any], labels: NDArray[Any]
 ) -> dict[Any, float]:
-    """S of each label: the slowdown that remains when only its operations keep their own durations.
-
-    Args:
-        evaluate: The time of the run under given durations.
-        actual: n durations.
-        ideal: n durations.
-        labels: n labels.
-    """
+    """S of each label: the slowdown that remains when only its operations keep their own durations."""
     best = evaluate(ideal)
     slowdowns = {}
     for label in np.unique(labels).tolist():

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from alltrace.run.collecting import Growing, in_pieces
-from alltrace.run.launch_matching import Operations
+from alltrace.run.launch_matching import Operations, correlations
 from alltrace.run.rank import Rank
 from alltrace.trace.arrays import Int64, blocks, coded, integers, is_true
 from alltrace.trace.distinct import distinct_rows
@@ -55,50 +55,29 @@ TABLES: dict[str, tuple[str, ...]] = {
 
 @dataclass
 class Work:
-    """Device work of one rank, sorted by track and start; arrays of n values.
-
-    Attributes:
-        start: Start, ns.
-        end: End, ns.
-        track: Number of its (device, stream).
-        launch: Start of the call that launched it, ns; `UNKNOWN` if there is none.
-        launched: End of that call, ns, likewise.
-        kind: Its class.
-        name: Id of the kernel's name; for a copy a negative number for its kind.
-        tracks: For each track its (device, stream).
-        rows: For a matched collective the rows of `collectives` that it is, by the number of the work.
-    """
+    """Device work of one rank, sorted by track and start; arrays of n values, times in ns."""
 
     start: Int64
     end: Int64
-    track: NDArray[np.int32]
-    launch: Int64
-    launched: Int64
-    kind: NDArray[np.int8]
-    name: Int64
-    tracks: list[tuple[int, int]]
-    rows: dict[int, list[int]]
+    track: NDArray[np.int32]  # number of its (device, stream)
+    launch: Int64  # start of the call that launched it; `UNKNOWN` if there is none
+    launched: Int64  # end of that call, likewise
+    kind: NDArray[np.int8]  # its class
+    name: Int64  # id of the kernel's name; for a copy a negative number for its kind
+    tracks: list[tuple[int, int]]  # for each track its (device, stream)
+    rows: dict[int, list[int]]  # for a matched collective the rows of `collectives` that it is, by the work's number
 
 
 @dataclass
 class Waits:
-    """Host calls that may wait for a device, sorted by end, and the orders for streams to wait; arrays.
-
-    Attributes:
-        start: int64 array of k starts, ns.
-        end: int64 array of k ends.
-        track: int64 array of k: the track waited for, `EVERY`, or `ELSEWHERE` for a device without work here.
-        order_at: int64 array of j: when a stream was told to wait for another.
-        order_track: int64 array of j: that stream's track.
-        first_call: Start of the first call or range of all, or `UNKNOWN`.
-    """
+    """Host calls that may wait for a device, arrays of k by end, and j orders for streams to wait; ns."""
 
     start: Int64
     end: Int64
-    track: Int64
-    order_at: Int64
-    order_track: Int64
-    first_call: int
+    track: Int64  # that is waited for, `EVERY`, or `ELSEWHERE` for a device without work here
+    order_at: Int64  # when a stream was told to wait for another
+    order_track: Int64  # that stream's track
+    first_call: int  # start of the first call or range of all, or `UNKNOWN`
 
 
 def copy_name(word: str | None) -> int:
@@ -107,12 +86,7 @@ def copy_name(word: str | None) -> int:
 
 
 def read(rank: Rank, matched: Int64) -> tuple[Work, Waits]:
-    """The work of a rank and its waits.
-
-    Args:
-        rank: The rank's tables.
-        matched: Rows of its `collectives` that are matched.
-    """
+    """The work of a rank and its waits; `matched` are rows of its `collectives`."""
     several = rank.has("processes") and rank.table("processes", ["process"]).num_rows > 1
     columns, tracks = _device_work(rank, several=several)
     calls = _Calls(rank, columns.pop("correlation"), several=several)
@@ -136,8 +110,6 @@ def _with_blocked_calls(waits: Waits, work: Work) -> Waits:
     blocked.append((work.launch[copied], work.launched[copied], work.track[copied]))
     start, end, track = (np.concatenate(columns) for columns in zip(*blocked, strict=True))
     fresh = ~np.isin(end, waits.end)
-    if not fresh.any():
-        return waits
     both = ((waits.start, start[fresh]), (waits.end, end[fresh]), (waits.track, track[fresh]))
     start, end, track = (np.concatenate(columns) for columns in both)
     order = np.argsort(end, kind="stable")
@@ -182,7 +154,7 @@ def _device_work(rank: Rank, *, several: bool) -> tuple[dict[str, Any], list[tup
             codes.add((before + code).astype(np.int32))
             before += own.shape[1]
             start = integers(piece.column("start"))
-            numbers.add(start, np.maximum(start, integers(piece.column("end"))), _correlation(piece, several=several))
+            numbers.add(start, np.maximum(start, integers(piece.column("end"))), correlations(piece, several=several))
     values = np.concatenate(kinds, axis=1)
     pairs, track = distinct_rows(*values[:2])
     (code,) = codes.columns()
@@ -190,16 +162,6 @@ def _device_work(rank: Rank, *, several: bool) -> tuple[dict[str, Any], list[tup
     columns = {"start": start, "end": end, "correlation": correlation}
     columns |= {"track": track.astype(np.int32)[code], "kind": values[2].astype(np.int8)[code], "name": values[3][code]}
     return columns, list(zip(*pairs.tolist(), strict=True))
-
-
-def _correlation(table: Any, *, several: bool) -> Int64:
-    """The correlation of each row, -1 if there is none; with the process if there are several."""
-    correlation = integers(table.column("correlation"), -1)
-    if not several:
-        return correlation
-    process = integers(table.column("process"), -1)
-    keys: Int64 = np.where(correlation >= 0, ((process + 1) << 33) + correlation, -1)
-    return keys
 
 
 def _order(track: NDArray[np.int32], start: Int64, end: Int64) -> Int64 | None:
@@ -246,7 +208,7 @@ class _Calls:
         waiting = Growing(3, 0)
         for piece in in_pieces(rank, "api", TABLES["api"] + (("process",) if several else ())):
             start, end = (integers(piece.column(c), UNKNOWN) for c in ("start", "end"))
-            ids = _correlation(piece, several=several)
+            ids = correlations(piece, several=several)
             self.first = min(self.first, int(start.min(initial=_LATEST)))
             rows, many, op = operations.of(np.zeros(len(ids), np.int8), ids)
             at = rows if many is None else np.repeat(rows, many)
@@ -320,7 +282,7 @@ def _waits(rank: Rank, calls: _Calls, tracks: list[tuple[int, int]], *, several:
     number = {pair: n for n, pair in enumerate(tracks)}
     syncs = rank.table("syncs", TABLES["syncs"] + (("process",) if several else ()))
     columns = {c: integers(syncs.column(c), -1) for c in ("device", "stream")}
-    correlation = _correlation(syncs, several=several)
+    correlation = correlations(syncs, several=several)
     words, codes = coded(syncs.column("kind"))
     kinds = np.array([*words.to_pylist(), None], object)[codes]
     pairs = zip(columns["device"].tolist(), columns["stream"].tolist(), strict=True)

@@ -81,6 +81,12 @@ def _matches(calls: Any, before: int, operations: Operations) -> tuple[tuple[Int
     return (thread, start, end, ids[rows], rows + before), many, op
 
 
+def correlations(table: Any, *, several: bool) -> Int64:
+    """The correlation id of each row, -1 without one; with its process in it where several have their own counters."""
+    ids = integers(table.column("correlation"), -1)
+    return np.where(ids >= 0, ((integers(table.column("process"), -1) + 1) << 33) + ids, -1) if several else ids
+
+
 class Operations:
     """Operations, to be found by process and correlation id of a call (negative for none); `count`: how many can be."""
 

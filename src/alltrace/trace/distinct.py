@@ -87,6 +87,13 @@ def occurrences(*columns: Int64) -> Int64:
     return before
 
 
+def folded(by: np.ufunc, of: Int64, values: NDArray[Any], count: int, start: float) -> NDArray[Any]:
+    """What `by`, such as `np.minimum`, makes of `start` and the values of each number below `count` `of` rows."""
+    result = np.full(count, start)
+    by.at(result, of, values)
+    return result
+
+
 def run_starts(*columns: NDArray[Any]) -> NDArray[np.intp]:
     """The rows that differ from the row before them, and the first. `columns`: arrays of n, one at least."""
     changes = np.ones(len(columns[0]), np.bool_)
