@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.together import together
 
-from alltrace.trace.distinct import distinct, distinct_rows, occurrences, rows_by, run_starts
+from alltrace.trace.distinct import distinct, distinct_rows, occurrences, rows_by, run_starts, sorted_groups
 from alltrace.trace.grouping import group
 
 
@@ -72,3 +72,10 @@ def test_runs_of_equal_rows_start_where_any_column_changes():
     assert run_starts(np.array([1, 1, 2, 2, 1]), np.array([7, 7, 7, 8, 8])).tolist() == [0, 2, 3, 4]
     assert run_starts(np.array([3, 3])).tolist() == [0]
     assert run_starts(np.empty(0, np.int64)).tolist() == []
+
+
+def test_groups_have_their_values_in_order():
+    values, groups = np.array([5.0, 1.0, 4.0, 2.0, 3.0]), np.array([2, 0, 2, 0, 2])
+    ordered, begins, counts = sorted_groups(values, groups, 4)
+    assert ordered.tolist() == [1, 2, 3, 4, 5]
+    assert (begins.tolist(), counts.tolist()) == ([0, 2, 2, 5], [2, 0, 3, 0])

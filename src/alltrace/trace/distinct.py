@@ -103,3 +103,10 @@ def rows_by(values: NDArray[np.integer[Any]]) -> dict[int, NDArray[np.intp]]:
     ordered = values[order]
     cuts = np.flatnonzero(ordered[1:] != ordered[:-1]) + 1
     return dict(zip(ordered[np.concatenate(([0], cuts))].tolist(), np.split(order, cuts), strict=True))
+
+
+def sorted_groups(values: NDArray[Any], group: Int64, groups: int) -> tuple[NDArray[Any], Int64, Int64]:
+    """The values of each group in ascending order, in one array; where each group begins, and how many it has."""
+    # `group`: the group of each value, from 0; `groups`: how many groups there are
+    counts = np.bincount(group, minlength=groups)
+    return values[np.lexsort((values, group))], np.cumsum(counts) - counts, counts

@@ -5,8 +5,6 @@ last has arrived, so the one that took the shortest time arrived last, and what 
 holds where all members were timed by the GPU; the times are whole microseconds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 

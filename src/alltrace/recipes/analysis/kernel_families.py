@@ -20,8 +20,6 @@ Libraries write both into the names of their kernels. Names and the sources of t
 * `triton_poi_fused_...`: PyTorch, `torch/_inductor`; what it has fused already.
 """
 
-from __future__ import annotations
-
 import re
 from functools import lru_cache
 from typing import NamedTuple

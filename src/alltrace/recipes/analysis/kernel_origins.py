@@ -1,7 +1,5 @@
 """Where a rank's kernels come from: operator, module and line of the program around the call that launched each."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

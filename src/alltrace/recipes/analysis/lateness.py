@@ -1,13 +1,10 @@
 """Why a rank is late: what it did from one operation of a communicator to the next, against its peers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from alltrace.recipes.analysis.change_in_time import throttled
 from alltrace.recipes.analysis.device_intervals import device_activity
@@ -17,7 +14,7 @@ from alltrace.replay.join import Replay
 from alltrace.replay.peers import Peers
 from alltrace.run.clock import ClockMap
 from alltrace.run.rank import Rank
-from alltrace.trace.arrays import Int64, integers, is_one_of
+from alltrace.trace.arrays import Flags, Floats, Int64, integers, is_one_of
 from alltrace.trace.intervals import Merged, difference, exclusive, intersection, merge, overlap_ns, union
 
 # How lateness behaves: in which steps it comes back, and whether it follows a node or a stage of a pipeline.
@@ -104,25 +101,18 @@ def stages(members: Any) -> list[list[int]]:
     equal length are of one stage. A ring is cut before its lowest rank.
     """
     neighbours = _neighbours(members)
-    chains: list[list[int]] = []
-    left = set(neighbours)
-    if not left or any(len(n) > 2 for n in neighbours.values()):
+    if any(len(n) > 2 for n in neighbours.values()):
         return []
-    while left:
-        group, todo = set(), [min(left)]
-        while todo:
-            rank = todo.pop()
-            if rank not in group:
-                group.add(rank)
-                todo += neighbours[rank]
-        left -= group
-        ends = sorted(r for r in group if len(neighbours[r]) == 1)
-        at: int | None = ends[0] if ends else min(group)
-        chain: dict[int, None] = {}
-        while at is not None:
-            chain[at] = None
-            at = min((n for n in neighbours[at] if n not in chain), default=None)
-        chains.append(list(chain))
+    chains: list[list[int]] = []
+    seen: set[int] = set()
+    for start in sorted(neighbours, key=lambda r: (len(neighbours[r]), r)):  # ends of chains come first
+        chain: list[int] = []
+        at: int | None = start
+        while at is not None and at not in seen:
+            chain.append(at)
+            seen.add(at)
+            at = min(neighbours[at] - seen, default=None)
+        chains += [chain] if chain else []
     if len({len(c) for c in chains}) != 1:
         return []
     return [sorted(c[place] for c in chains) for place in range(len(chains[0]))]
@@ -145,8 +135,6 @@ def _neighbours(members: Any) -> dict[int, set[int]]:
 
 # When a rank is slower than others: always, from a step on, or sometimes.
 
-Float = NDArray[np.float64]
-
 ALWAYS, SINCE, SOMETIMES = "always", "from a step on", "sometimes"
 
 _LEAST = 0.01  # a rank is slower if it takes this share of a step longer
@@ -157,12 +145,12 @@ class Slower:
     """When one rank is slower."""
 
     when: str  # `ALWAYS`, `SINCE` or `SOMETIMES`
-    steps: NDArray[np.bool_]  # in which steps, (steps)
+    steps: Flags  # in which steps, (steps)
     slowdown: float  # how many times as long it takes in them as the fastest quarter of the ranks
     excess_ns: int  # what it takes longer in them, summed
 
 
-def slower_steps(own_ns: Float) -> dict[int, Slower]:
+def slower_steps(own_ns: Floats) -> dict[int, Slower]:
     """The ranks, by place, that take longer by themselves than others; `own_ns`: (ranks, steps), NaN if unknown."""
     has_time = ~np.isnan(own_ns)
     every = has_time[has_time.any(axis=1)].all(axis=0)
@@ -205,7 +193,7 @@ class Lateness:
     before_ns: Int64
     compute: Merged  # when compute kernels ran while one of the operations did
 
-    def placed(self, clock: ClockMap) -> Lateness:
+    def placed(self, clock: ClockMap) -> Self:
         """What a rank in the time of its files did, on the run's clock."""
         return Lateness(
             self.row, clock.lengths(self.before_ns), Merged(*(clock.apply(times) for times in self.compute))

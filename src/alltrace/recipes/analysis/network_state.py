@@ -3,8 +3,6 @@
 Both come from the adapters' and switches' counters that nsys samples (`nic_metrics`, `switch_metrics`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -146,10 +144,8 @@ def compared_networks(states: Mapping[str, NetworkState], hosts: Sequence[str]) 
     own = [states[h] for h in hosts if h in states]
     if not own:
         return Comparison(COLLECT, {})
-    mine, others = (
-        typical(own, [*_VALUES, _SWITCH]),
-        typical([s for h, s in states.items() if h not in set(hosts)], list(_VALUES)),
-    )
+    peers = [state for host, state in states.items() if host not in set(hosts)]
+    mine, others = typical(own, [*_VALUES, _SWITCH]), typical(peers, list(_VALUES))
     evidence = beside_peers(_VALUES, mine, others) | beside_peers({_SWITCH: _SWITCH}, mine, {_SWITCH: None})
     waiting = max(own, key=lambda s: s.wait_ticks_per_ms or 0.0).adapter
     who = f"host {hosts[0]}" if len(hosts) == 1 else f"{len(hosts)} hosts"

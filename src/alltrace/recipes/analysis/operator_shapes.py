@@ -13,8 +13,6 @@
 * strided: operands whose elements do not lie in the order in which they are read.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from math import ceil, prod
@@ -255,11 +253,8 @@ def _of_experts(call: Call) -> list[Reason]:
         says = (
             f"memory-bound: few tokens per expert: {routing} are {share} for each, which reads all its weights for them"
         )
-        return [
-            Reason(
-                "few tokens per expert", says, "batch more tokens, or spread experts over fewer devices", by_shape=True
-            )
-        ]
+        advice = "batch more tokens, or spread experts over fewer devices"
+        return [Reason("few tokens per expert", says, advice, by_shape=True)]
     return []
 
 
@@ -276,13 +271,8 @@ def _of_elements(stem: str, call: Call) -> list[Reason]:
     sizes = {prod(s) for s in call.shapes if prod(s) > 1}
     if not strided and len(sizes) > 1 and stem.rstrip("_") not in _NORMS:
         says = "memory-bound: it reads operands of different shapes (broadcast) at a poor bandwidth"
-        return [
-            Reason(
-                "broadcast",
-                says,
-                "fuse it with its neighbours (torch.compile), or lay the smaller operand out like the other",
-            )
-        ]
+        advice = "fuse it with its neighbours (torch.compile), or lay the smaller operand out like the other"
+        return [Reason("broadcast", says, advice)]
     return strided
 
 
@@ -297,11 +287,8 @@ def _strided(call: Call) -> list[Reason]:
 def _inner_stride(call: Call, last: int) -> list[Reason]:
     """That in none of the last dimensions of a matrix its elements follow one another."""
     matrices = [(shape, s) for shape, s in _layouts(call) if len(shape) > 1]
-    return (
-        [_STRIDED]
-        if any(all(n != 1 and d > 1 for n, d in zip(s[-last:], h[-last:], strict=True)) for h, s in matrices)
-        else []
-    )
+    apart = (all(n != 1 and d > 1 for n, d in zip(s[-last:], h[-last:], strict=True)) for h, s in matrices)
+    return [_STRIDED] if any(apart) else []
 
 
 def _layouts(call: Call) -> list[tuple[Shape, Shape]]:

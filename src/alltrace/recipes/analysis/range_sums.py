@@ -1,11 +1,9 @@
 """Sums over items in ranges, and paths from the outermost range to each; ranges are arrays of thread, start, end."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -59,7 +57,7 @@ class Intervals:
     def __len__(self) -> int:
         return len(self.start)
 
-    def of(self, rows: Any) -> Intervals:
+    def of(self, rows: Any) -> Self:
         """The values of some rows."""
         return Intervals(self.thread[rows], self.start[rows], self.end[rows])
 
