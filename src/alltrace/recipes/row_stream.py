@@ -4,8 +4,6 @@ A rank yields its rows of one span at a time, read from its tables or, if a row 
 sorted rows in a temporary folder. Memory holds the rows of one span of all ranks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
@@ -106,7 +104,7 @@ class StreamedRank:
 
     def slices(
         self, tables: _Reads, room: PieceRoom, rows: Callable[[Rank], pa.Table], by_call: Collection[str] = ()
-    ) -> SlicedRank:
+    ) -> Self:
         """The rows that `rows` makes of the rank's tables in one span; see `TimeSlices` for the other arguments."""
         return SlicedRank(TimeSlices(self._stored, tables, room, by_call), lambda span: rows(self._narrowed(span)))
 

@@ -6,8 +6,6 @@ and matched operations, and the code. So an interrupted question continues, and 
 read. A digest of the inputs is in the file's name too, so that a list of the files shows which parts are there.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable, Container, Mapping, Sequence

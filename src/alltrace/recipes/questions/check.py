@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from alltrace.recipes.base import Answer
 from alltrace.run.store import Run
 from alltrace.trace import columns as col
@@ -295,8 +297,6 @@ def _row(limit: Limit, verdict: str, **others: Any) -> dict[str, Any]:
 
 def _statistic(values: Sequence[float], statistic: str) -> float:
     """A statistic of at least one value; quantiles by linear interpolation, the deviation of a sample."""
-    import numpy as np
-
     if statistic == "count":
         return float(len(values))
     numbers = np.asarray(values, np.float64)

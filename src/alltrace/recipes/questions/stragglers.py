@@ -34,6 +34,7 @@ from alltrace.recipes.analysis.inspector_records import (
 )
 from alltrace.recipes.analysis.lateness import (
     ALWAYS,
+    CAUSES,
     SINCE,
     SOMETIMES,
     Cause,
@@ -243,11 +244,7 @@ class _Question:
                     "path_blame_ns": round(blame.get(rank, 0.0)),
                     "cause": cause.name if late and cause else None,
                     "cause_percent": 100 * cause.share if late and cause and cause.name else None,
-                    "compute_excess_ns": excess[0],
-                    "communication_excess_ns": excess[1],
-                    "copy_excess_ns": excess[2],
-                    "host_excess_ns": excess[3],
-                    "range": None,
+                    **{f"{name}_excess_ns": ns for name, ns in zip(CAUSES, excess, strict=True)},
                     "pattern": patterns.get(rank),
                     "confidence": float(sure.mean()) if len(sure) else None,
                 }
@@ -377,8 +374,6 @@ class _Question:
         """The step of each member: that in which the last rank was when it arrived."""
         w = self._w
         steps = np.full(len(w.rank), -1, np.int64)
-        if not self._steps.num_rows:
-            return steps
         rank, start, number = (self._steps.column(c).to_numpy().astype(np.int64) for c in ("rank", "start", "step"))
         device = self._steps.column("device_start")
         start = np.where(device.is_valid().to_numpy(), device.fill_null(0).to_numpy(), start)
