@@ -1,7 +1,5 @@
 """The calls of a rank, read once and piece by piece: which work they launched, and those that say what the host did."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -54,7 +52,6 @@ _COLUMNS = ("start", "end", "process", "thread", "correlation", "name")
 
 
 def is_pageable(copies: Any) -> Flags:
-    """Which copies are from or to pageable memory."""
     return is_one_of(copies.column("src_kind"), ("pageable",)) | is_one_of(copies.column("dst_kind"), ("pageable",))
 
 
@@ -141,7 +138,6 @@ class Calls:
         self._flags.add(flags[kept])
 
     def _of_host(self, rank: Rank) -> None:
-        """What the main thread does is all that is known of the host."""
         work = rank.table("kernels", ("start", "end", "stream"))
         main = integers(work.column("stream"), -1) == MAIN_STREAM
         self._busy = {-1: [merge(*(integers(work.column(c))[main] for c in ("start", "end")))]}
@@ -150,8 +146,7 @@ class Calls:
 
     def are(self, flag: int) -> Flags:
         """Which of the calls launched such work."""
-        launched: Flags = (self._flags_of_named & flag).astype(np.bool_)
-        return launched
+        return (self._flags_of_named & flag).astype(np.bool_)
 
     def of_launching(self, threads: Int64) -> Flags:
         """Which of these threads launch kernels; all of them if not known."""
@@ -178,14 +173,12 @@ def named_ids(rank: Rank, ids: Int64) -> tuple[Int64, tuple[str, ...]]:
     return codes, _known_plain(tuple(texts)) if len(texts) <= _FEW_TEXTS else _plain(texts)
 
 
-@lru_cache(256)
-def _known_plain(texts: tuple[str | None, ...]) -> tuple[str, ...]:
-    """`_plain`, remembered: most ranks have the same names."""
-    return _plain(texts)
-
-
 def _plain(texts: Sequence[str | None]) -> tuple[str, ...]:
     return tuple(re.sub(r"_v\d+$", "", t or "") for t in texts)
+
+
+# most ranks have the same names
+_known_plain, _known_matching = lru_cache(256)(_plain), lru_cache(256)(patterns.matching)
 
 
 def having_name(codes: Int64, texts: tuple[str, ...], wanted: tuple[Pattern, ...]) -> Flags:
@@ -194,12 +187,6 @@ def having_name(codes: Int64, texts: tuple[str, ...], wanted: tuple[Pattern, ...
     found = np.zeros(len(texts) + 1, np.bool_)  # the last entry means -1, no name
     found[matching(texts, wanted)] = True
     return found[codes]
-
-
-@lru_cache(256)
-def _known_matching(texts: tuple[str, ...], wanted: tuple[Pattern, ...]) -> list[int]:
-    """`patterns.matching`, remembered: most ranks have the same names."""
-    return patterns.matching(texts, wanted)
 
 
 def mostly(codes: Int64, took: Int64, texts: Sequence[str]) -> str:

@@ -1,7 +1,5 @@
 """How sure a finding is: what its detector saw, weighed by what loss, replay and communicators say of it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

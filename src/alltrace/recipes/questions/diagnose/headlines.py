@@ -1,7 +1,5 @@
 """What a finding is about, in one sentence, and who is to blame; from the row that `diagnose` has for it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

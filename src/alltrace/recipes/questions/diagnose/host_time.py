@@ -1,10 +1,8 @@
 """What the host's time in a rank's graph went to: which of it a replay may leave out."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -75,8 +73,6 @@ def host_time(graph: RankGraph, host: HostSets, begin: int) -> HostTime:
 
 @dataclass(frozen=True)
 class Contribution:
-    """One rank's part of a diagnosis."""
-
     # its facts (`alltrace.recipes.questions.diagnose.rank_facts.RankFacts`), or None without device work
     facts: Any = None
     graph: Any = None  # its graph (`alltrace.replay.rank_graph.RankGraph`), or None likewise
@@ -87,7 +83,7 @@ class Contribution:
     # by name of a kernel the operator, module and line that launched most of its time, in words
     origins: Mapping[str, str] = field(default_factory=dict)
 
-    def placed(self, clock: ClockMap) -> Contribution:
+    def placed(self, clock: ClockMap) -> Self:
         """The contribution of a rank in the time of its files, without its graph, as it is on the run's clock."""
         if self.facts is None or self.host is None:
             return self

@@ -5,8 +5,6 @@ memory. What could be saved is the time beyond that; of an operator whose shapes
 save. Operators whose shapes or whose work is not known, and those near their roof, are left out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -165,15 +163,14 @@ def _judged(group: _Group, device: tuple[str | None, int | None, int | None]) ->
     reasons = [r for r in reasons if not r.by_shape]
     if whole < _SHORT_NS * group.calls and not any(r.on_any for r in reasons):
         reasons = [_SHORT]
-    slow = share < (_NEAR_ROOF if reasons or not group.flops else _FAR_BELOW)
+    near = _NEAR_ROOF if reasons or not group.flops else _FAR_BELOW
+    if not in_table:
+        near = _BELOW_ANY if reasons else _FAR_BELOW
+    if share < near:
+        reasons = reasons or [_without_reason(group, share, "the device" if in_table else "any device", bound=bound)]
+        return _slow(where, group, reasons, round(whole - ideal_ns), in_table, evidence)
     if in_table:
-        if not slow:
-            return None
-        reasons = reasons or [_without_reason(group, share, "the device", bound=bound)]
-        return _slow(where, group, reasons, round(whole - ideal_ns), in_table, evidence)
-    if share < (_BELOW_ANY if reasons else _FAR_BELOW):
-        reasons = reasons or [_without_reason(group, share, "any device", bound=bound)]
-        return _slow(where, group, reasons, round(whole - ideal_ns), in_table, evidence)
+        return None
     of_any = [r for r in reasons if r.on_any]
     if of_any:
         return _slow(where, group, of_any, _saved_on_any(group, of_any[0], half=half), in_table, evidence)
@@ -198,14 +195,10 @@ def _saved_on_any(group: _Group, reason: Reason, *, half: bool) -> int:
 
 def _without_reason(group: _Group, share: float, device: str, *, bound: bool) -> Reason:
     if not group.flops or bound:
-        says = (
-            f"memory-bound at a poor bandwidth: it reaches {100 * share:.2g} % of what the memory of {device} carries"
-        )
-        return Reason(
-            "poor bandwidth",
-            says,
-            "fuse it with its neighbours (torch.compile), use a 16-bit format, or a newer kernel",
-        )
+        reached = f"it reaches {100 * share:.2g} % of what the memory of {device} carries"
+        says = f"memory-bound at a poor bandwidth: {reached}"
+        advice = "fuse it with its neighbours (torch.compile), use a 16-bit format, or a newer kernel"
+        return Reason("poor bandwidth", says, advice)
     says = f"low efficiency: it reaches {100 * share:.2g} % of the rate of {device}, and its shapes do not say why"
     advice = "try another version of the library, or let it choose a kernel by trying (TunableOp, cudnn.benchmark)"
     return Reason("low efficiency", says, advice)
@@ -214,11 +207,9 @@ def _without_reason(group: _Group, share: float, device: str, *, bound: bool) ->
 def _slow(
     where: str, group: _Group, reasons: Sequence[Reason], saved_ns: int, in_table: bool, evidence: dict[str, float]
 ) -> SlowOperator:
-    says = "; ".join(r.says for r in reasons[:2])
-    advice = reasons[0].advice
-    return SlowOperator(
-        where, group.name, reasons[0].name, says, advice, max(saved_ns, 0), group.took_ns, in_table, evidence
-    )
+    first, says = reasons[0], "; ".join(r.says for r in reasons[:2])
+    about = (max(saved_ns, 0), group.took_ns, in_table, evidence)
+    return SlowOperator(where, group.name, first.name, says, first.advice, *about)
 
 
 def _rate(peaks: Peaks, group: _Group) -> float | None:

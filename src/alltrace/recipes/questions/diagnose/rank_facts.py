@@ -1,11 +1,9 @@
 """What detectors judge: facts of each rank, small enough to be gathered from thousands of them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -48,6 +46,8 @@ _SMALLER = {
     "copies": tuple("start end correlation process device stream bytes kind src_kind dst_kind collective".split()),
 }
 """Tables that are read whole."""
+
+_iteration_of = lru_cache(1 << 14)(iteration_of)  # ranks have the same names
 
 _LEAST_COPY_BYTES = 256 << 10
 
@@ -103,20 +103,20 @@ class RankFacts:
         """Time in judged steps in which no thread calls anything, whether or not the device is idle."""
         return int(self.host_ns[:, HOST_CLASSES.index("host-pause")].sum())
 
-    def placed(self, clock: ClockMap) -> RankFacts:
+    def placed(self, clock: ClockMap) -> Self:
         """The facts of a rank in the time of its files on the run's clock; kernel sums stay by the host's clock."""
         return replace(
             self, regions=clock.apply(self.regions), waits=clock.apply(self.waits), times=clock.lengths(self.times)
         )
 
-    def without(self, beyond_ns: Int64) -> RankFacts:
+    def without(self, beyond_ns: Int64) -> Self:
         """The facts without some time of each work in each step (`KernelWork.without`); for a rank with steps."""
         times = self.times.copy()
         compute = CLASSES.index("compute")
         times[:, compute] = np.maximum(times[:, compute] - beyond_ns.sum(axis=1), 0)
         return replace(self, times=times, work=self.work.without(beyond_ns))
 
-    def undisturbed(self) -> RankFacts:
+    def undisturbed(self) -> Self:
         """The facts without what another process took from the rank's kernels."""
         if self.work.slices is None:
             return self
@@ -153,19 +153,19 @@ def gather(rank: Rank, steps: Any) -> tuple[RankFacts, HostSets] | None:
     del calls
     times, waits = classify(work, host, regions)
     parts = classify(work, host, _equal_parts(regions))[0] if whole_run else None
-    judged = Merged(regions[:, 0].copy(), regions[:, 1].copy())
+    judged = Merged(*regions.T.copy())
     pauses, waits_end = host.sets["host-pause"], host.sets["sync"].ends
     behind = containing(merge(waits_end, waits_end + _GOING_ON_NS), pauses.starts) >= 0
     classes = exclusive([host.sets[name] for name in HOST_CLASSES[:-1]])
-    taken = [overlap_ns(regions[:, 0].copy(), regions[:, 1].copy(), times) for times in classes]
+    taken = [overlap_ns(*judged, times) for times in classes]
     paused_behind = intersection(Merged(pauses.starts[behind], pauses.ends[behind]), judged).total_ns
-    counted = _step_of_kernels(kernels, regions)
+    counted = _step_of_kernels(kernels, judged)
     # a run without steps has pieces in their place
     work_done = kernel_work(
         kernels, _pieces(kernels, counted) if whole_run else counted, PIECES if whole_run else len(regions)
     )
-    kinds, copied, took = _copies(copies, regions)
-    staged = _staged_by_mpi(copies, containing(host.exchanges, copied_at) >= 0, kernels, regions)
+    kinds, copied, took = _copies(copies, judged)
+    staged = _staged_by_mpi(copies, containing(host.exchanges, copied_at) >= 0, kernels, judged)
     in_graphs = intersection(merge(integers(graphs.column("start")), integers(graphs.column("end"))), judged).total_ns
     facts = RankFacts(
         steps=numbered,
@@ -238,12 +238,7 @@ def _working(compute: Merged, copies: Merged) -> Int64:
 def _serves(rank: Rank) -> bool:
     names = np.unique(integers(rank.table("ranges", ("name",)).column("name")))
     texts = rank.texts(pa.array(names, pa.int64())).to_pylist()
-    return any(_is_iteration(text) for text in texts if text)
-
-
-@lru_cache(1 << 14)  # ranks have the same names
-def _is_iteration(name: str) -> bool:
-    return iteration_of(name) is not None
+    return any(_iteration_of(text) is not None for text in texts if text)
 
 
 def _recorded(numbered: Int64, regions: Int64, unrecorded: Merged, *, whole_run: bool) -> tuple[Int64, Int64, int]:
@@ -251,14 +246,12 @@ def _recorded(numbered: Int64, regions: Int64, unrecorded: Merged, *, whole_run:
 
     Of a run without steps it is the longest part without such a time, if that is at least half of the run.
     """
-    if not len(unrecorded.starts):
-        return numbered, regions, 0
-    hidden = overlap_ns(regions[:, 0].copy(), regions[:, 1].copy(), unrecorded) > 0
+    hidden = overlap_ns(*regions.T.copy(), unrecorded) > 0
     if not hidden.any():
         return numbered, regions, 0
     if not whole_run:
         return numbered[~hidden], regions[~hidden], int(np.count_nonzero(hidden))
-    parts = difference(Merged(regions[:, 0].copy(), regions[:, 1].copy()), unrecorded)
+    parts = difference(Merged(*regions.T.copy()), unrecorded)
     lengths = parts.ends - parts.starts
     if not len(lengths) or 2 * lengths.max() < regions[0, 1] - regions[0, 0]:
         return numbered[:0], regions[:0], 1
@@ -271,20 +264,11 @@ def _device(rank: Rank) -> str:
     return next((n for n in names if n), "")
 
 
-def _step_of(starts: Int64, regions: Int64) -> Int64:
-    """The place of the region in which each moment is; -1 for none."""
-    if not len(regions):
-        return np.full(len(starts), -1)
-    at = np.searchsorted(regions[:, 0], starts, "right") - 1
-    places: Int64 = np.where((at >= 0) & (starts < regions[np.maximum(at, 0), 1]), at, -1)
-    return places
-
-
-def _step_of_kernels(kernels: KernelRows, regions: Int64) -> Int32:
+def _step_of_kernels(kernels: KernelRows, judged: Merged) -> Int32:
     """The place of the step of each row of `kernels`; -1 for communication and what is in no step."""
     places = np.empty(len(kernels.start), np.int32)
     for some in blocks(len(places)):
-        places[some] = np.where(kernels.talks[some], -1, _step_of(kernels.start[some], regions))
+        places[some] = np.where(kernels.talks[some], -1, containing(judged, kernels.start[some]))
     return places
 
 
@@ -302,23 +286,23 @@ def _sums(at: NDArray[np.intp], values: Int64, count: int) -> Int64:
     return sums
 
 
-def _staged_by_mpi(copies: Any, in_call: Flags, kernels: KernelRows, regions: Int64) -> Flags:
+def _staged_by_mpi(copies: Any, in_call: Flags, kernels: KernelRows, judged: Merged) -> Flags:
     """Which copies of judged steps are to or from the host within calls of MPI, on streams that nothing else uses."""
     place = ("process", "device", "stream")
     own = [integers(copies.column(c), -1) for c in place]
     stream = distinct_rows(*(np.concatenate(both) for both in zip(own, kernels.of_kinds(*place), strict=True)))[1]
     stream, of_kernels = stream[: len(own[0])], stream[len(own[0]) :]
     used = np.concatenate((stream[~in_call], of_kernels))
-    judged = _step_of(integers(copies.column("start")), regions) >= 0
-    return in_call & judged & is_one_of(copies.column("kind"), ("DtoH", "HtoD")) & ~np.isin(stream, used)
+    in_step = containing(judged, integers(copies.column("start"))) >= 0
+    return in_call & in_step & is_one_of(copies.column("kind"), ("DtoH", "HtoD")) & ~np.isin(stream, used)
 
 
-def _copies(table: Any, regions: Int64) -> tuple[list[str], Int64, Int64]:
+def _copies(table: Any, judged: Merged) -> tuple[list[str], Int64, Int64]:
     kinds, kind = coded(table.column("kind"))
     pageable = is_pageable(table)
     size = integers(table.column("bytes"))
     large = (
-        (_step_of(integers(table.column("start")), regions) >= 0) & (size >= _LEAST_COPY_BYTES) & (kind < len(kinds))
+        (containing(judged, integers(table.column("start"))) >= 0) & (size >= _LEAST_COPY_BYTES) & (kind < len(kinds))
     )
     large &= ~is_one_of(table.column("kind"), ("memset",)) & ~is_true(table.column("collective"))
     key = 2 * kind[large] + pageable[large]

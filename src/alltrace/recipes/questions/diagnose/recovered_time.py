@@ -1,7 +1,5 @@
 """What the job would get back: the run replayed once, then with less of what a finding names."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -11,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from alltrace.recipes.questions.diagnose.gaps import HOST_CLASSES
-from alltrace.recipes.questions.diagnose.host_time import BLOCKING, Contribution, HostTime
+from alltrace.recipes.questions.diagnose.host_time import Contribution, HostTime
 from alltrace.replay.change import NEVER, Change, changed_weights, replayed
 from alltrace.replay.graph import Graph, make_graph
 from alltrace.replay.join import Replay
@@ -44,7 +42,7 @@ class OtherOrder:
     arcs: Int64 | None = None  # the arc of the run's graph that each of its arcs is; None if it has the same arcs
 
 
-Altered: TypeAlias = "Int64 | OtherOrder"
+Altered: TypeAlias = Int64 | OtherOrder
 """Other weights of the run's graph, or another graph."""
 
 
@@ -86,7 +84,6 @@ class RecoveredTime:
 
     @cached_property
     def peers(self) -> Peers:
-        """What the peers of each rank take."""
         return self._find_peers(self.replay)
 
     @property
@@ -154,12 +151,13 @@ class RecoveredTime:
         """The weights with device work that takes as long as before times the `factor` of its node; transfers stay."""
         replay = self.replay
         transfer = replay.instance >= 0
-        work = np.where(transfer, replay.work_ns, np.rint(replay.work_ns * factor[replay.graph.target]))
-        weights: Int64 = replay.fixed_ns + replay.idle_ns + replay.host_ns + work.astype(np.int64)
+        return self._with_work(np.where(transfer, replay.work_ns, replay.work_ns * factor[replay.graph.target]))
+
+    def _with_work(self, work_ns: Floats) -> Int64:
+        weights: Int64 = self.replay.weights - self.replay.work_ns + np.rint(work_ns).astype(np.int64)
         return weights
 
     def less_compute(self, ranks: Int64, steps: Sequence[int] | None, share: Floats) -> Int64:
-        """`less_work` of kernels."""
         return self.less_work(COMPUTE, ranks, steps, share)
 
     def less_of_longest(self, ranks: Int64, steps: Sequence[int] | None, lost_ns: Floats) -> Int64:
@@ -263,14 +261,10 @@ class RecoveredTime:
         """The weights with shorter transfers of some communicators, by the part that is left out."""
         replay = self.replay
         instance, group = (self._members.column(c).to_numpy().astype(np.int64) for c in ("instance", "communicator"))
-        factor = np.ones(int(instance.max(initial=-1)) + 1)
+        factor = np.ones(int(instance.max(initial=-1)) + 2)  # the last one is of arcs that are no transfers
         for number, share in shares.items():
             factor[instance[group == number]] = 1 - share
-        transfer = replay.instance >= 0
-        work = replay.work_ns.copy()
-        work[transfer] = np.rint(work[transfer] * factor[replay.instance[transfer]]).astype(np.int64)
-        weights: Int64 = replay.fixed_ns + replay.idle_ns + replay.host_ns + work
-        return weights
+        return self._with_work(replay.work_ns * factor[replay.instance])
 
     def free_transfers(self, instances: Int64, weights: Int64 | None = None) -> OtherOrder:
         """The run with transfers of some instances that take no time.
@@ -421,9 +415,7 @@ class RecoveredTime:
         changed = False
         away = np.zeros(len(self.replay.kind), np.bool_)
         for host, part, first, base in self._of_ranks:
-            gone = host.wait_arc[host.wait_class == column] if name in BLOCKING else np.empty(0, np.int64)
-            if name == "sync":
-                gone = gone[~self._last_of_step(part, base, gone)]
+            gone = self._waits_of(name, host, part, base)
             taken = host.times[:, column].copy()
             if name == "launch":
                 taken -= np.where(host.after_class >= 0, host.after, 0)
@@ -467,15 +459,12 @@ class RecoveredTime:
 
     def waits(self, name: str) -> int:
         """How many of the host's waits of one of `HOST_CLASSES` `no_host` leaves out, over ranks and judged steps."""
-        column, count = HOST_CLASSES.index(name), 0
-        for host, part, _, base in self._of_ranks:
-            gone = host.wait_arc[host.wait_class == column]
-            gone = gone[~self._last_of_step(part, base, gone)] if name == "sync" else gone
-            nodes = np.unique(part.target[gone])
-            count += (
-                len(nodes) if self._steps is None else int(np.isin(self.replay.step[base + nodes], self._steps).sum())
-            )
-        return count
+        nodes = ((base, part.target[self._waits_of(name, host, part, base)]) for host, part, _, base in self._of_ranks)
+        return sum(int(self._judged(base + np.unique(targets)).sum()) for base, targets in nodes)
+
+    def _waits_of(self, name: str, host: HostTime, part: RankGraph, base: int) -> Int64:
+        arcs = host.wait_arc[host.wait_class == HOST_CLASSES.index(name)]
+        return arcs[~self._last_of_step(part, base, arcs)] if name == "sync" else arcs
 
     def _reduce(self, weights: Int64, arcs: Int64, taken: Int64) -> None:
         place = self._place[arcs]

@@ -1,7 +1,5 @@
 """Devices that several ranks or processes share, and slices of devices: the cost, and what can be said of it."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np
@@ -19,23 +17,18 @@ def find(all_ranks: AllRankFacts, run: RunFacts) -> list[Finding]:
     """`shared-device`: ranks with kernels that another process interrupts, by the device that they share."""
     interrupted = {rank for rank, facts in all_ranks.facts.items() if facts.work.slices is not None}
     among = {rank for ranks in _users(run) if len(ranks) > 1 for rank in ranks} & interrupted
-    return [
-        *_found(
-            all_ranks,
-            among,
-            "Several ranks compute on one device and interrupt each other; give each rank a device of its own, "
-            "or let them run at once under MPS.",
-        ),
-        *_found(
-            all_ranks,
-            interrupted - among,
-            "Another process computes on the device, in turns with the rank; `nvidia-smi` lists "
-            "the processes of a GPU. Give the job its devices alone, or let both run at once under MPS.",
-        ),
-    ]
+    together = (
+        "Several ranks compute on one device and interrupt each other; give each rank a device of its own, or let them"
+        " run at once under MPS."
+    )
+    beside = (
+        "Another process computes on the device, in turns with the rank; `nvidia-smi` lists the processes of a GPU."
+        " Give the job its devices alone, or let both run at once under MPS."
+    )
+    return [*_interrupted(all_ranks, among, together), *_interrupted(all_ranks, interrupted - among, beside)]
 
 
-def _found(all_ranks: AllRankFacts, ranks: set[int], advice: str) -> list[Finding]:
+def _interrupted(all_ranks: AllRankFacts, ranks: set[int], advice: str) -> list[Finding]:
     rows = np.isin(all_ranks.ranks, sorted(ranks))
     compute = all_ranks.of("compute")
     lost = (compute - all_ranks.undisturbed.of("compute")) * rows[:, None]
@@ -49,8 +42,7 @@ def _found(all_ranks: AllRankFacts, ranks: set[int], advice: str) -> list[Findin
         change = partial(RecoveredTime.less_compute, ranks=all_ranks.ranks, steps=None, share=share)
     loss = all_ranks.loss(("compute",), lost, change)
     culprits = all_ranks.ranks[total > 0].tolist()
-    slices = [all_ranks.facts[rank].work.slices for rank in culprits]
-    seen = [s for s in slices if s is not None]
+    seen = [s for rank in culprits if (s := all_ranks.facts[rank].work.slices) is not None]
     evidence = {
         "interrupted_launches": sum(s.launches for s in seen),
         "interrupted_kernels": max(s.kernels for s in seen),

@@ -1,7 +1,5 @@
 """Time without compute that no finding explains: what can be said if nothing else can."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np
@@ -80,7 +78,6 @@ def unjudged(all_ranks: AllRankFacts, others: Sequence[Ranked]) -> list[Finding]
 
 
 def verdict(all_ranks: AllRankFacts) -> str:
-    """What is said where nothing was found."""
     share = compute_share(all_ranks)
     if share >= FILLED:
         return f"nothing that costs much time was found: devices compute for {100 * share:.1f} % of the analyzed time"
