@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.together import together
 
-from alltrace.trace.distinct import distinct, distinct_rows, occurrences, rows_by, run_starts, sorted_groups
+from alltrace.trace.distinct import distinct, distinct_rows, occurrences, rows_by, run_starts, sorted_groups, values_by
 from alltrace.trace.grouping import group
 
 
@@ -79,3 +79,7 @@ def test_groups_have_their_values_in_order():
     ordered, begins, counts = sorted_groups(values, groups, 4)
     assert ordered.tolist() == [1, 2, 3, 4, 5]
     assert (begins.tolist(), counts.tolist()) == ([0, 2, 2, 5], [2, 0, 3, 0])
+
+
+def test_values_of_a_key_are_together_and_in_order():
+    assert values_by([("b", 2), ("a", 1), ("b", 1)]) == {"b": [2, 1], "a": [1]}

@@ -71,7 +71,7 @@ from alltrace.run.rank import Rank
 from alltrace.trace import columns as col
 from alltrace.trace.amounts import amount
 from alltrace.trace.arrays import Int64, integers, is_one_of
-from alltrace.trace.distinct import rows_by
+from alltrace.trace.distinct import rows_by, values_by
 from alltrace.trace.errors import UsageError
 from alltrace.trace.intervals import difference, merge, overlap_ns
 from alltrace.trace.number_text import number_ranges
@@ -352,10 +352,7 @@ class _Question:
         return roots, {r: float(amount[own].sum()) / total for r, own in rows_by(blamed).items() if r != NOBODY}
 
     def _patterns(self, caused: dict[int, int], counted: Int64, replay: Replay, peers: Peers) -> dict[int, str]:
-        hosts: dict[str, list[int]] = {}
-        for record in self._run.ranks:
-            if record.rank in caused:
-                hosts.setdefault(record.host, []).append(record.rank)
+        hosts = values_by((record.host, record.rank) for record in self._run.ranks if record.rank in caused)
         groups = {"node": list(hosts.values()), "stage": stages(self._members)}
         excess = own_excess(replay, peers)
         spread = over_steps(self._ranks, self._w.last, self._step_of(), counted)

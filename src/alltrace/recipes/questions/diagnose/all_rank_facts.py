@@ -22,7 +22,7 @@ from alltrace.replay.join import Replay
 from alltrace.replay.peers import Peers
 from alltrace.replay.rank_graph import RankGraph
 from alltrace.trace.arrays import Flags, Floats, Int64
-from alltrace.trace.distinct import distinct, rows_by, run_starts
+from alltrace.trace.distinct import distinct, rows_by, run_starts, values_by
 from alltrace.trace.intervals import Merged, containing, difference, intersection, merge, overlap_ns, union
 from alltrace.trace.number_text import numbered
 
@@ -430,16 +430,11 @@ class AllRankFacts:
         return beyond
 
     def _rows_of_roles(self) -> list[list[int]]:
-        rows: dict[str | None, list[int]] = {}
-        for row, rank in enumerate(self.ranks.tolist()):
-            rows.setdefault(self.roles.get(rank), []).append(row)
-        return list(rows.values())
+        return list(values_by((self.roles.get(rank), row) for row, rank in enumerate(self.ranks.tolist())).values())
 
     def hosts_of(self, ranks: Sequence[int]) -> tuple[str, ...]:
         chosen = set(ranks)
-        by_host: dict[str, list[int]] = {}
-        for rank, host in self.hosts.items():
-            by_host.setdefault(host, []).append(rank)
+        by_host = values_by((host, rank) for rank, host in self.hosts.items())
         return tuple(host for host, members in by_host.items() if chosen.issuperset(members))
 
     def meet_across_hosts(self, ranks: Sequence[int]) -> bool:

@@ -8,7 +8,8 @@ import numpy as np
 from alltrace.recipes.base import RunFacts
 from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
 from alltrace.recipes.questions.diagnose.finding import NO_LOSS, Finding
-from alltrace.run.manifest import MissingRecords, RankRecord, warnings_of
+from alltrace.run.manifest import warnings_of
+from alltrace.trace.distinct import values_by
 from alltrace.trace.number_text import number_ranges
 
 _SLOWED = 1.05
@@ -92,10 +93,7 @@ def _slowdown(all_ranks: AllRankFacts, run: RunFacts) -> list[Finding]:
 
 
 def _missing_records(run: RunFacts) -> list[Finding]:
-    alike: dict[tuple[str, str], list[tuple[RankRecord, MissingRecords]]] = {}
-    for rank in run.ranks:
-        for lost in rank.missing_records:
-            alike.setdefault((lost.what, lost.place), []).append((rank, lost))
+    alike = values_by(((m.what, m.place), (rank, m)) for rank in run.ranks for m in rank.missing_records)
     faults = []
     for (what, place), its in alike.items():
         evidence = {
@@ -126,13 +124,10 @@ def _suspects(run: RunFacts) -> list[Finding]:
 def _doubted(run: RunFacts) -> list[Finding]:
     reasons = {rank.rank: rank.doubt for rank in run.ranks if rank.doubt is not None}
     reasons |= {} if run.alignment is None else run.alignment.doubted
-    ranks: dict[str, list[int]] = {}
-    for rank, reason in reasons.items():
-        ranks.setdefault(reason, []).append(rank)
     said = "Of rank {} {}, so its times are compared with no other rank's; record it again."
     return [
         _fault(its, "times in doubt", said.format(number_ranges(its), reason), {"reports": len(its)})
-        for reason, its in ranks.items()
+        for reason, its in values_by((reason, rank) for rank, reason in reasons.items()).items()
     ]
 
 
@@ -181,9 +176,7 @@ def _warned(run: RunFacts, pattern: str) -> tuple[int, ...]:
 
 
 def _clocks(all_ranks: AllRankFacts, run: RunFacts) -> list[Finding]:
-    components: dict[int, list[str]] = {}
-    for clock in run.manifest.clocks:
-        components.setdefault(clock.component, []).append(clock.host)
+    components = values_by((clock.component, clock.host) for clock in run.manifest.clocks)
     if len(components) < 2:
         return []
     largest = max(components.values(), key=len)

@@ -21,7 +21,7 @@ from alltrace.recipes.questions.diagnose.same_work import SameWork, breadth, mos
 from alltrace.recipes.questions.diagnose.stalls import stalls
 from alltrace.replay.rank_graph import COMPUTE
 from alltrace.trace.arrays import Flags, Floats, Int64
-from alltrace.trace.distinct import distinct_rows, occurrences, sorted_groups
+from alltrace.trace.distinct import distinct_rows, occurrences, sorted_groups, values_by
 
 _MIX = np.int64(0x9E3779B97F4A7C1)  # an odd number; its multiples distinguish sets of names
 
@@ -379,9 +379,7 @@ def _slow_hosts(
     all_ranks: AllRankFacts, excess: Floats, slow: Flags, tolerance: float
 ) -> tuple[dict[str, float], dict[str, Int64]]:
     """The excess of slow hosts, and the indexes of their ranks that have it."""
-    places: dict[str, list[int]] = {}
-    for row, rank in enumerate(all_ranks.ranks.tolist()):
-        places.setdefault(all_ranks.hosts.get(rank, ""), []).append(row)
+    places = values_by((all_ranks.hosts.get(rank, ""), row) for row, rank in enumerate(all_ranks.ranks.tolist()))
     found, rows_of = {}, {}
     for host, rows in places.items():
         if len(rows) < 2 or len(places) < 2 or not slow[rows].all():

@@ -8,6 +8,7 @@ from alltrace.recipes.base import RunFacts
 from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
 from alltrace.recipes.questions.diagnose.finding import LEAST_SHARE, Finding
 from alltrace.recipes.questions.diagnose.recovered_time import RecoveredTime
+from alltrace.trace.distinct import values_by
 from alltrace.trace.number_text import number_ranges
 
 _SURE = 0.9  # only several kernels that agree make a finding, so there is little doubt of it
@@ -59,13 +60,9 @@ def _interrupted(all_ranks: AllRankFacts, ranks: set[int], advice: str) -> list[
 
 
 def _users(run: RunFacts) -> list[list[int]]:
-    users: dict[tuple[str, str], list[int]] = {}
-    for rank in run.ranks:
-        for device in rank.devices:
-            # without a UUID or a bus id two devices of a host may have the same number
-            if device.uuid or device.bus_id:
-                users.setdefault(device.identity, []).append(rank.rank)
-    return [sorted(set(ranks)) for ranks in users.values()]
+    # without a UUID or a bus id two devices of a host may have the same number
+    devices = ((d.identity, rank.rank) for rank in run.ranks for d in rank.devices if d.uuid or d.bus_id)
+    return [sorted(set(ranks)) for ranks in values_by(devices).values()]
 
 
 def notes(run: RunFacts) -> list[str]:

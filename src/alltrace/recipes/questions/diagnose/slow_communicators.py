@@ -8,6 +8,7 @@ import numpy as np
 from alltrace.recipes.questions.diagnose.absent_ranks import bus_bytes
 from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts, Members
 from alltrace.trace.arrays import Flags, Floats
+from alltrace.trace.distinct import values_by
 
 _SLOW_RATE = 1.6  # a communicator is slow when it takes at least this many times as long as its peers
 _SLOWER = 1.25  # the same if its peers differ little from each other, and where it shares a rank with one that is slow,
@@ -70,10 +71,8 @@ def slow_communicators(all_ranks: AllRankFacts, members: Members) -> dict[int, S
 
 def _alike(all_ranks: AllRankFacts) -> dict[tuple[int, int], list[int]]:
     """The numbers of communicators by how many ranks and hosts they have."""
-    alike: dict[tuple[int, int], list[int]] = {}
-    for group in all_ranks.alignment.groups:
-        alike.setdefault((group.size, len({all_ranks.hosts.get(r) for r in group.ranks})), []).append(group.number)
-    return alike
+    hosts = all_ranks.hosts
+    return values_by(((g.size, len({hosts.get(r) for r in g.ranks})), g.number) for g in all_ranks.alignment.groups)
 
 
 def possible_excess(all_ranks: AllRankFacts, members: Members) -> Floats:
@@ -83,10 +82,8 @@ def possible_excess(all_ranks: AllRankFacts, members: Members) -> Floats:
     that are inferred may be several: their operations are compared with each other.
     """
     groups = {g.number: g for g in all_ranks.alignment.groups}
-    took: dict[tuple[int, str], list[int]] = {}
-    for number, op, _, ns in _measured(members, members.size <= 0):
-        if op in _RING and number in groups:
-            took.setdefault((number, op), []).append(ns)
+    measured = _measured(members, members.size <= 0)
+    took = values_by(((n, op), ns) for n, op, _, ns in measured if op in _RING and n in groups)
     # an all-reduce goes around twice
     medians = {
         key: float(np.median(values)) / (2 if key[1] == "AllReduce" else 1)
