@@ -104,7 +104,7 @@ class StreamedRank:
 
     def slices(
         self, tables: _Reads, room: PieceRoom, rows: Callable[[Rank], pa.Table], by_call: Collection[str] = ()
-    ) -> Self:
+    ) -> "SlicedRank":
         """The rows that `rows` makes of the rank's tables in one span; see `TimeSlices` for the other arguments."""
         return SlicedRank(TimeSlices(self._stored, tables, room, by_call), lambda span: rows(self._narrowed(span)))
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -193,7 +193,7 @@ class Lateness:
     before_ns: Int64
     compute: Merged  # when compute kernels ran while one of the operations did
 
-    def placed(self, clock: ClockMap) -> Self:
+    def placed(self, clock: ClockMap) -> "Lateness":
         """What a rank in the time of its files did, on the run's clock."""
         return Lateness(
             self.row, clock.lengths(self.before_ns), Merged(*(clock.apply(times) for times in self.compute))

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -57,7 +57,7 @@ class Intervals:
     def __len__(self) -> int:
         return len(self.start)
 
-    def of(self, rows: Any) -> Self:
+    def of(self, rows: Any) -> "Intervals":
         """The values of some rows."""
         return Intervals(self.thread[rows], self.start[rows], self.end[rows])
 

@@ -20,7 +20,7 @@ devices are null.
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -236,7 +236,7 @@ class _Region:
         for rank in self.hosts if options["by"] == "rank" else ():
             yield from self._of(rank).rows(options["convention"], rank)
 
-    def _of(self, rank: int) -> Self:
+    def _of(self, rank: int) -> "_Region":
         """What one rank has of it, in its whole time."""
         its, own = (np.flatnonzero(np.equal(ranks, rank)).tolist() for ranks in (self.processes, self.hosts))
         device = ([values[i] for i in its] for values in (self.useful, self.active, self.processes))

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache, cached_property, partial, reduce
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -122,18 +122,18 @@ class AllRankFacts:
         return [self] if len(groups) < 2 else [self._among(self.ranks[rows].tolist()) for rows in groups]
 
     @cached_property
-    def undisturbed(self) -> Self:
+    def undisturbed(self) -> "AllRankFacts":
         """The same ranks and steps without what other processes took from the kernels."""
         if all(f.work.slices is None for f in self.facts.values()):
             return self
         return self.with_facts({r: f.undisturbed() for r, f in self.facts.items()})
 
-    def with_facts(self, facts: Mapping[int, RankFacts]) -> Self:
+    def with_facts(self, facts: Mapping[int, RankFacts]) -> "AllRankFacts":
         other = self._among(self.ranks.tolist())
         other.facts = dict(facts)
         return other
 
-    def _among(self, ranks: Sequence[int]) -> Self:
+    def _among(self, ranks: Sequence[int]) -> "AllRankFacts":
         given = {r: self._given[r] for r in ranks}
         subset = AllRankFacts(given, self.hosts, self.alignment, self._texts, self._join, self._peers, self.roles)
         subset.facts = {r: self.facts[r] for r in ranks}

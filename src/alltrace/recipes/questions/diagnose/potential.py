@@ -17,7 +17,6 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import Self
 
 import numpy as np
 import pyarrow as pa
@@ -85,7 +84,7 @@ class _Kernels:
             yield self.rows(slice(first, last))
             first = last
 
-    def rows(self, some: slice | Int64) -> Self:
+    def rows(self, some: slice | Int64) -> "_Kernels":
         times = self.start[some], self.end[some]
         return _Kernels(*times, self.track[some], self.step[some], self.kind[some], self.in_graph[some], self.kinds)
 
