@@ -7,7 +7,7 @@ from alltrace.recipes.base import Answer
 from alltrace.recipes.questions.diagnose.evidence_sentences import evidence_sentence
 from alltrace.recipes.questions.diagnose.headlines import headline, who
 from alltrace.trace.amounts import amount, shortened
-from alltrace.trace.number_text import counted, named_devices, number_ranges
+from alltrace.trace.number_text import counted, named_devices, numbered
 
 _OPPORTUNITIES = frozenset({"precision", "attention", "fusion", "shapes", "small-kernels", "slow-operator"})
 _OTHERS_WAIT = frozenset({"straggler", "slow-host", "throttling", "device-stall", "imbalance"})
@@ -153,12 +153,8 @@ def _hidden_by(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str
 
 
 def _name(row: Mapping[str, Any]) -> str:
-    whose = named_devices(row["devices"]) if row["devices"] else _ranks(row["ranks"])
-    return f"`{row['kind']}`" + (f" of {whose}" if whose else "")
-
-
-def _ranks(ranks: Sequence[int]) -> str:
-    return f"rank{'' if len(ranks) == 1 else 's'} {number_ranges(ranks)}" if ranks else ""
+    whose = named_devices(row["devices"]) if row["devices"] else numbered("rank", row["ranks"] or ())
+    return f"`{row['kind']}`" + (f" of {whose}" if row["devices"] or row["ranks"] else "")
 
 
 def _card(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], hosts: Mapping[int, str]) -> Card:
