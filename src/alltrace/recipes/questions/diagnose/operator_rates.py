@@ -6,7 +6,7 @@ save. Operators whose shapes or whose work is not known, and those near their ro
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +22,7 @@ from alltrace.recipes.analysis.range_sums import Intervals, innermost_node, oute
 from alltrace.run.rank import Rank
 from alltrace.trace.amounts import amount
 from alltrace.trace.arrays import integers
-from alltrace.trace.distinct import distinct
+from alltrace.trace.distinct import distinct, rows_by
 from alltrace.trace.kernel_families import ATTENTION, SOFTMAX
 
 _NEAR_ROOF = 0.5  # from this share of its roof on an operator is as fast as such kernels usually are
@@ -59,11 +59,11 @@ class SlowOperator:
 class _Group:
     name: str
     call: Call
-    calls: int
-    took_ns: int
-    flops: float
-    moved: int | None
-    kernels: tuple[str, ...]  # the names of its kernels, the one that takes longest first
+    flops: float  # operations of a call; 0 for one that only moves data
+    moved: int | None  # the least bytes
+    calls: int = 0
+    took_ns: int = 0
+    kernels: tuple[str, ...] = ()  # the names of its kernels, the one that takes longest first
 
 
 def slow_operators(rank: Rank, step: NDArray[np.int32]) -> list[SlowOperator]:
@@ -101,33 +101,29 @@ def _groups(rank: Rank, step: NDArray[np.int32]) -> list[_Group]:
     mine, inside = mine[inside >= 0], inside[inside >= 0]
     length, of_kind = (work.end - work.start)[mine], kind[rows[inside]]
     full_name = integers(rank.table("kernels", ("name",)).column("name"))[mine]
-    order = np.argsort(of_kind, kind="stable")
     groups = []
-    for chosen in np.split(order, np.flatnonzero(np.diff(of_kind[order])) + 1):
-        if not len(chosen) or (work_of_call := about[of_kind[chosen[0]]]) is None:
+    for number, chosen in rows_by(of_kind).items():
+        if (group := about[number]) is None:
             continue
         ids, place = distinct(full_name[chosen])
         by_name = np.zeros(len(ids), np.int64)
         np.add.at(by_name, place, length[chosen])
         texts = rank.texts(pa.array(ids[np.argsort(-by_name, kind="stable")], pa.int64())).to_pylist()
-        calls_of = len(np.unique(inside[chosen]))
-        name, call, flops, moved = work_of_call
-        groups.append(
-            _Group(name, call, calls_of, int(length[chosen].sum()), flops, moved, tuple(t or "" for t in texts))
-        )
+        calls_of, kernels = len(np.unique(inside[chosen])), tuple(t or "" for t in texts)
+        groups.append(replace(group, calls=calls_of, took_ns=int(length[chosen].sum()), kernels=kernels))
     return groups
 
 
-def _work(name: str | None, payload: str | None) -> tuple[str, Call, float, int | None] | None:
-    """An operator's call with its operations, 0 for one that only moves data, and least bytes; None if unknown."""
+def _work(name: str | None, payload: str | None) -> _Group | None:
+    """An operator's call with what it does; None if unknown."""
     call = call_of(payload)
     if not name or call is None:
         return None
     work = work_of(name, call)
     if work is not None:
-        return (name, call, float(work.flops), work.moved_bytes) if work.flops else None
+        return _Group(name, call, float(work.flops), work.moved_bytes) if work.flops else None
     moved = moved_bytes(name, call)
-    return (name, call, 0.0, moved) if moved else None
+    return _Group(name, call, 0.0, moved) if moved else None
 
 
 def _judged(group: _Group, device: tuple[str | None, int | None, int | None]) -> SlowOperator | None:

@@ -7,7 +7,6 @@ from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from alltrace.align.step_names import iteration_of
 from alltrace.recipes.questions.diagnose.calls import Calls, is_pageable
@@ -141,9 +140,8 @@ def gather(rank: Rank, steps: Any) -> tuple[RankFacts, HostSets] | None:
     if not spans or (not len(work.starts) and not len(work.communication.starts)):
         return None
     rows: list[Mapping[str, Any]] = steps.to_pylist() if steps is not None else []
-    numbered, regions = regions_of(
-        rows, work.starts, serves=_serves(rank), last_end=int(work.communication.ends.max(initial=0))
-    )
+    last_end = int(work.communication.ends.max(initial=0))
+    numbered, regions = regions_of(rows, work.starts, serves=_serves(rank), last_end=last_end)
     whole_run = not len(regions)
     if whole_run:
         numbered = np.zeros(1, np.int64)
@@ -161,9 +159,8 @@ def gather(rank: Rank, steps: Any) -> tuple[RankFacts, HostSets] | None:
     paused_behind = intersection(Merged(pauses.starts[behind], pauses.ends[behind]), judged).total_ns
     counted = _step_of_kernels(kernels, judged)
     # a run without steps has pieces in their place
-    work_done = kernel_work(
-        kernels, _pieces(kernels, counted) if whole_run else counted, PIECES if whole_run else len(regions)
-    )
+    steps_or_pieces = (_pieces(kernels, counted), PIECES) if whole_run else (counted, len(regions))
+    work_done = kernel_work(kernels, *steps_or_pieces)
     kinds, copied, took = _copies(copies, judged)
     staged = _staged_by_mpi(copies, containing(host.exchanges, copied_at) >= 0, kernels, judged)
     in_graphs = intersection(merge(integers(graphs.column("start")), integers(graphs.column("end"))), judged).total_ns
@@ -280,12 +277,6 @@ def _pieces(kernels: KernelRows, counted: Int32) -> Int32:
     return pieces
 
 
-def _sums(at: NDArray[np.intp], values: Int64, count: int) -> Int64:
-    sums = np.zeros(count, np.int64)
-    np.add.at(sums, at, values)
-    return sums
-
-
 def _staged_by_mpi(copies: Any, in_call: Flags, kernels: KernelRows, judged: Merged) -> Flags:
     """Which copies of judged steps are to or from the host within calls of MPI, on streams that nothing else uses."""
     place = ("process", "device", "stream")
@@ -301,12 +292,12 @@ def _copies(table: Any, judged: Merged) -> tuple[list[str], Int64, Int64]:
     kinds, kind = coded(table.column("kind"))
     pageable = is_pageable(table)
     size = integers(table.column("bytes"))
-    large = (
-        (containing(judged, integers(table.column("start"))) >= 0) & (size >= _LEAST_COPY_BYTES) & (kind < len(kinds))
-    )
+    large = (size >= _LEAST_COPY_BYTES) & (kind < len(kinds))
+    large &= containing(judged, integers(table.column("start"))) >= 0
     large &= ~is_one_of(table.column("kind"), ("memset",)) & ~is_true(table.column("collective"))
     key = 2 * kind[large] + pageable[large]
     keys, at = np.unique(key, return_inverse=True)
     length = (integers(table.column("end")) - integers(table.column("start")))[large]
     labels = [f"{kinds[k // 2].as_py()} {'pageable' if k % 2 else 'pinned'}" for k in keys.tolist()]
-    return labels, _sums(at, size[large], len(keys)), _sums(at, length, len(keys))
+    moved, took = (np.bincount(at, of, len(keys)).astype(np.int64) for of in (size[large], length))
+    return labels, moved, took
