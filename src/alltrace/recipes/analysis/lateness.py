@@ -15,6 +15,7 @@ from alltrace.replay.peers import Peers
 from alltrace.run.clock import ClockMap
 from alltrace.run.rank import Rank
 from alltrace.trace.arrays import Flags, Floats, Int64, integers, is_one_of
+from alltrace.trace.distinct import run_starts
 from alltrace.trace.intervals import Merged, difference, exclusive, intersection, merge, overlap_ns, union
 
 # How lateness behaves: in which steps it comes back, and whether it follows a node or a stage of a pipeline.
@@ -242,8 +243,8 @@ def causes(instance: Int64, rank: Int64, last: Int64, before_ns: Int64) -> dict[
     """The cause of each rank's lateness; `last`: the last rank of each member's instance, -1 if no wait counts."""
     if not len(instance):
         return {}
-    firsts = np.flatnonzero(np.concatenate(([True], instance[1:] != instance[:-1])))
-    size = np.diff(np.concatenate((firsts, [len(instance)])))
+    firsts = run_starts(instance)
+    size = np.diff(np.append(firsts, len(instance)))
     number = np.repeat(np.arange(len(firsts)), size)
     own = rank == last[firsts][number]
     others = size - np.bincount(number, own, len(firsts)).astype(np.int64)
