@@ -43,8 +43,6 @@ _MOST_ELEMENTS = 1 << 62
 
 @dataclass(frozen=True)
 class Call:
-    """What an operator was called with."""
-
     shapes: tuple[Shape, ...]  # the shape of each argument; empty for one that is not a tensor
     types: tuple[str, ...]  # the type of each argument as the profiler names it
     values: tuple[str, ...]  # each argument that is not a tensor as the profiler writes it; empty if it did not
@@ -75,8 +73,6 @@ class Call:
 
 @dataclass(frozen=True)
 class Work:
-    """What a call does."""
-
     flops: int  # floating-point operations
     moved_bytes: int | None  # the least bytes it moves; None if a type is not known
 

@@ -143,8 +143,6 @@ _LEAST = 0.01  # a rank is slower if it takes this share of a step longer
 
 @dataclass(frozen=True)
 class Slower:
-    """When one rank is slower."""
-
     when: str  # `ALWAYS`, `SINCE` or `SOMETIMES`
     steps: Flags  # in which steps, (steps)
     slowdown: float  # how many times as long it takes in them as the fastest quarter of the ranks
@@ -231,8 +229,6 @@ def lateness(rank: Rank) -> Lateness:
 
 @dataclass(frozen=True)
 class Cause:
-    """Why a rank is late."""
-
     name: str | None  # one of `CAUSES`, `mixed` if none has four fifths of the excess, or None if there is no excess
     share: float  # the share of the excess that the greatest class has
     # time beyond the peers' median in each of `CAUSES`, summed over the operations at which the rank was last

@@ -56,8 +56,6 @@ _WRITES_FIRST = frozenset("copy_ fill_ zero_".split())
 
 
 class Reason(NamedTuple):
-    """What keeps an operator from its roof."""
-
     name: str  # in two or three words
     says: str  # with its numbers
     advice: str  # what to do about it

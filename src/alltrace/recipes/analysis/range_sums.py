@@ -58,7 +58,6 @@ class Intervals:
         return len(self.start)
 
     def of(self, rows: Any) -> "Intervals":
-        """The values of some rows."""
         return Intervals(self.thread[rows], self.start[rows], self.end[rows])
 
 

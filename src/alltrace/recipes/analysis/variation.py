@@ -40,8 +40,6 @@ _LEAST_STEPS = 3
 
 @dataclass(frozen=True)
 class Variation:
-    """How values vary."""
-
     values: Floats  # the values by what is usual in their step and over all ranks: 1 is usual, (ranks, steps)
     level: Floats  # of each rank its median over steps; NaN if nothing is known
     least: float  # what exceeds 1 by less may be chance

@@ -185,8 +185,6 @@ class _Waits:
 
 
 class _Question:
-    """Answers from the parts of all ranks."""
-
     def __init__(self, parts: Sequence[Part], members: Any, steps: Any, run: RunFacts) -> None:
         self._graphs: list[RankGraph] = [p.table[0] for p in parts]
         self._late: dict[int, Lateness] = {p.rank: p.table[1] for p in parts}
@@ -335,10 +333,8 @@ class _Question:
         lasts = np.flatnonzero((w.rank == w.last) & (waited[w.instance] > 0))
         lasts = lasts[np.unique(w.instance[lasts], return_index=True)[1]]
         instance = w.instance[lasts]
-        by_wait = root_causes(
-            replay, peers, replay.nodes(w.rank[lasts], w.row[lasts])[1], longest[instance], since[lasts]
-        )
-        wait, blamed, share = by_wait
+        nodes = replay.nodes(w.rank[lasts], w.row[lasts])[1]
+        wait, blamed, share = root_causes(replay, peers, nodes, longest[instance], since[lasts])
         unexplained = np.setdiff1d(np.arange(len(lasts)), wait)
         wait, blamed = np.concatenate((wait, unexplained)), np.concatenate((blamed, w.last[lasts[unexplained]]))
         amount = np.concatenate((share, np.ones(len(unexplained)))) * waited[instance[wait]]
@@ -358,13 +354,11 @@ class _Question:
         spread = over_steps(self._ranks, self._w.last, self._step_of(), counted)
         together: dict[int, str] = {}
         for word, of in groups.items():
-            together.update((r, word) for r in slow_together(of, excess) if r not in together)
+            together = dict.fromkeys(slow_together(of, excess), word) | together
         # where one rank is the worst nearly always, its neighbours are late because of it
         if not together and "recurring" not in spread.values():
             for word, of in groups.items():
-                together.update(
-                    (r, word) for r in causing_together(of if len(of) > 1 else (), caused) if r not in together
-                )
+                together = dict.fromkeys(causing_together(of if len(of) > 1 else (), caused), word) | together
         return {r: together.get(r) or spread[r] for r in caused if caused[r] and (r in together or r in spread)}
 
     def _step_of(self) -> Int64:
@@ -388,20 +382,18 @@ class _Question:
         for row in host[:_NAMED_RANGES]:
             own = np.flatnonzero((w.rank == row["rank"]) & (w.last == row["rank"]))
             length = self._before()[own].sum(axis=1)
-            row["range"] = host_range(
-                alignment_of(self._run).run.rank(row["rank"]), w.arrival[own] - length, w.arrival[own]
-            )
+            rank = alignment_of(self._run).run.rank(row["rank"])
+            row["range"] = host_range(rank, w.arrival[own] - length, w.arrival[own])
 
     def _notes(self) -> list[str]:
         w = self._w
         left = (w.wait_ns > 0) & ~w.counts
-        notes = []
-        if left.any():
-            notes.append(
-                "waits shorter than what the clocks may be off, or between clocks that are not connected, are not "
-                f"counted: {int(left.sum()):,}, {amount(int(w.wait_ns[left].sum()), 'ns', 3)} together"
-            )
-        return notes
+        together = amount(int(w.wait_ns[left].sum()), "ns", 3)
+        note = (
+            "waits shorter than what the clocks may be off, or between clocks that are not connected, are not counted:"
+            f" {int(left.sum()):,}, {together} together"
+        )
+        return [note] if left.any() else []
 
 
 def _of_host(cause: Cause) -> bool:

@@ -145,7 +145,6 @@ class Calls:
         self._flags_of_named = np.empty(0, np.int8)
 
     def are(self, flag: int) -> Flags:
-        """Which of the calls launched such work."""
         return (self._flags_of_named & flag).astype(np.bool_)
 
     def of_launching(self, threads: Int64) -> Flags:

@@ -58,8 +58,6 @@ class StepTimes(NamedTuple):
 
 
 class Card(NamedTuple):
-    """A finding in readable form."""
-
     kind: str  # its kind
     severity: str  # `high`, `medium` or `low`
     what: str  # what happens, in a sentence without a full stop
@@ -76,8 +74,6 @@ class Card(NamedTuple):
 
 
 class Diagnosis(NamedTuple):
-    """What `diagnose` found, in readable form."""
-
     verdict: str  # a sentence or two on what costs most
     cards: tuple[Card, ...]  # a card for each finding, in the order of the rows
     notes: tuple[str, ...]  # what could not be judged, and why; less what the verdict says

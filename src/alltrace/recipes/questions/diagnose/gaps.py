@@ -57,7 +57,6 @@ class HostSets:
     threads: Int64 = field(default_factory=lambda: np.empty(0, np.int64))
 
     def within(self, begin: int, end: int) -> Self:
-        """What the host did in a time."""
         sets = {name: clip(intervals, begin, end) for name, intervals in self.sets.items()}
         return replace(self, sets=sets, exchanges=clip(self.exchanges, begin, end))
 

@@ -51,7 +51,6 @@ class KernelWork:
         )
 
     def undisturbed(self) -> Self:
-        """The same without what another process took."""
         if self.slices is None:
             return self
         rest = np.rint(self.rest_ns * (1 - self.taken_share)).astype(np.int64)
