@@ -40,7 +40,6 @@ _COPY = re.compile("copy_kernel")
 _BACKWARD = re.compile("(?i)backward|bwd|grad")
 _MOST_COPIES = 4  # beyond a product: three operands, and one more
 
-_SAVED = ("precision", "attention", "fusion", "shapes", "small-kernels")
 _LAUNCH = (*LAUNCH, *RESOURCES)
 _DEVICE = ("device", "name", *DEVICE_LIMITS)
 
@@ -136,7 +135,7 @@ def potentials(rank: Rank, rows: KernelRows, step: Int32, work: Activity) -> dic
     `step`: The place of the step of each kernel; -1 for what does not count.
     """
     whole = _kernels(rows, step, _Kinds(rank, rows))
-    sums: dict[str, _Sums] = {}
+    sums: dict[str, Int64] = {}
     begun, several = np.empty(0, np.int64), bool((whole.track[1:] != whole.track[:-1]).any())
     for kernels in whole.cut():
         kinds = kernels.kinds
@@ -156,8 +155,8 @@ def potentials(rank: Rank, rows: KernelRows, step: Int32, work: Activity) -> dic
             ("small-kernels", small),
         ):
             if saved.any():
-                sums.setdefault(kind, _Sums(len(kinds.name))).add(kernels, saved)
-    return {kind: sums[kind].potential(whole.kinds) for kind in _SAVED if kind in sums}
+                _add(sums.setdefault(kind, np.zeros((3, len(kinds.name)), np.int64)), kernels, saved)
+    return {kind: _potential(whole.kinds, *of_kinds) for kind, of_kinds in sums.items()}
 
 
 def _kernels(rows: KernelRows, step: Int32, kinds: _Kinds) -> _Kernels:
@@ -175,24 +174,19 @@ def _kernels(rows: KernelRows, step: Int32, kinds: _Kinds) -> _Kernels:
     return kernels
 
 
-class _Sums:
-    """What one kind could save, as kernels are added. `kinds`: How many kinds of kernels there are."""
+def _add(sums: Int64, kernels: _Kernels, saved: Int64) -> None:
+    """Add to the sums over the kernels of each kind that could save something: what they save, take, and are."""
+    mine = saved > 0
+    kind = kernels.kind[mine].astype(np.int64)
+    for of_kinds, values in zip(sums, (saved[mine], kernels.length[mine], 1), strict=True):
+        np.add.at(of_kinds, kind, values)
 
-    def __init__(self, kinds: int) -> None:
-        self._saved, self._affected, self._kernels = np.zeros((3, kinds), np.int64)
 
-    def add(self, kernels: _Kernels, saved: Int64) -> None:
-        mine = saved > 0
-        kind = kernels.kind[mine].astype(np.int64)
-        for sums, values in ((self._saved, saved[mine]), (self._affected, kernels.length[mine]), (self._kernels, 1)):
-            np.add.at(sums, kind, values)
-
-    def potential(self, kinds: _Kinds) -> Potential:
-        ids, at = distinct(kinds.name)
-        by_name = np.zeros(len(ids), np.int64)
-        np.add.at(by_name, at, self._saved)
-        saved, affected, count = (int(c.sum()) for c in (self._saved, self._affected, self._kernels))
-        return Potential(saved, affected, count, int(ids[by_name.argmax()]))
+def _potential(kinds: _Kinds, saved: Int64, affected: Int64, count: Int64) -> Potential:
+    ids, at = distinct(kinds.name)
+    by_name = np.zeros(len(ids), np.int64)
+    np.add.at(by_name, at, saved)
+    return Potential(int(saved.sum()), int(affected.sum()), int(count.sum()), int(ids[by_name.argmax()]))
 
 
 def _follows(kernels: _Kernels) -> Flags:
