@@ -183,9 +183,9 @@ _known_plain, _known_matching = lru_cache(256)(_plain), lru_cache(256)(patterns.
 def having_name(codes: Int64, texts: tuple[str, ...], wanted: tuple[Pattern, ...]) -> Flags:
     """Which rows, with names `texts` by `codes`, have a name that one of the patterns matches."""
     matching = _known_matching if len(texts) <= _FEW_TEXTS else patterns.matching
-    found = np.zeros(len(texts) + 1, np.bool_)  # the last entry means -1, no name
-    found[matching(texts, wanted)] = True
-    return found[codes]
+    matches = np.zeros(len(texts) + 1, np.bool_)  # the last entry means -1, no name
+    matches[matching(texts, wanted)] = True
+    return matches[codes]
 
 
 def mostly(codes: Int64, took: Int64, texts: Sequence[str]) -> str:

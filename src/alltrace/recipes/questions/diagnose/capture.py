@@ -124,9 +124,9 @@ def _suspects(run: RunFacts) -> list[Finding]:
 def _doubted(run: RunFacts) -> list[Finding]:
     reasons = {rank.rank: rank.doubt for rank in run.ranks if rank.doubt is not None}
     reasons |= {} if run.alignment is None else run.alignment.doubted
-    said = "Of rank {} {}, so its times are compared with no other rank's; record it again."
+    doubt = "Of rank {} {}, so its times are compared with no other rank's; record it again."
     return [
-        _fault(its, "times in doubt", said.format(number_ranges(its), reason), {"reports": len(its)})
+        _fault(its, "times in doubt", doubt.format(number_ranges(its), reason), {"reports": len(its)})
         for reason, its in values_by((reason, rank) for rank, reason in reasons.items()).items()
     ]
 

@@ -384,11 +384,11 @@ def _only_sent(members: Members) -> Flags:
 
 
 def _last(members: Members, *keys: Int64) -> Flags:
-    found = np.zeros(len(members.rank), bool)
+    is_last = np.zeros(len(members.rank), bool)
     by = (*keys, members.step, members.rank)
     latest_first = np.lexsort((members.end, *by))[::-1]
-    found[latest_first[run_starts(*(k[latest_first] for k in by))]] = True
-    return found
+    is_last[latest_first[run_starts(*(k[latest_first] for k in by))]] = True
+    return is_last
 
 
 def _hideable(all_ranks: AllRankFacts, members: Members) -> Flags:

@@ -171,9 +171,9 @@ class _Cause:
         places = np.searchsorted(all_ranks.ranks, ranks)
 
         def spread(values: NDArray[Any]) -> NDArray[Any]:
-            found = np.zeros((len(all_ranks.ranks), *values.shape[1:]), values.dtype)
-            found[places] = values
-            return found
+            of_all = np.zeros((len(all_ranks.ranks), *values.shape[1:]), values.dtype)
+            of_all[places] = values
+            return of_all
 
         even = None if self.even is None else (spread(self.even[0]), spread(self.even[1]))
         return replace(self, rows=places[self.rows], lost=spread(self.lost), even=even)
@@ -380,16 +380,16 @@ def _slow_hosts(
 ) -> tuple[dict[str, float], dict[str, Int64]]:
     """The excess of slow hosts, and the indexes of their ranks that have it."""
     places = values_by((all_ranks.hosts.get(rank, ""), row) for row, rank in enumerate(all_ranks.ranks.tolist()))
-    found, rows_of = {}, {}
+    excess_of, rows_of = {}, {}
     for host, rows in places.items():
         if len(rows) < 2 or len(places) < 2 or not slow[rows].all():
             continue
         middle = float(np.median(excess[rows]))
         alike = np.abs(excess[rows] - middle) <= _ALIKE * middle + tolerance
         if alike.mean() >= _OF_HOST:
-            found[host] = middle
+            excess_of[host] = middle
             rows_of[host] = np.array(rows)[alike]
-    return found, rows_of
+    return excess_of, rows_of
 
 
 def _alike(excess: Mapping[_Key, float], tolerance: float) -> list[list[_Key]]:
@@ -525,7 +525,7 @@ def _findings(all_ranks: AllRankFacts, causes: Sequence[_Cause]) -> list[Finding
     connected = all_ranks.alignment is not None and all(
         all_ranks.alignment.error_ns(first, r) is not None for r in others
     )
-    found = []
+    findings = []
     costly = [c for c in causes if c.lost.max(initial=0.0) >= 1]
     for cause in costly:
         ranks = all_ranks.ranks[cause.rows].tolist()
@@ -561,10 +561,10 @@ def _findings(all_ranks: AllRankFacts, causes: Sequence[_Cause]) -> list[Finding
         evidence = {name: round(value, 3) for name, value in cause.evidence.items()}
         told = clear or (cause.kind != "jitter" and hidden >= least)
         surety = round(cause.confidence, 3)
-        found.append(
+        findings.append(
             Finding(cause.kind, loss, tuple(ranks), cause.where, cause.advice, evidence, surety, cause.hosts, told=told)
         )
-    return found
+    return findings
 
 
 def _takes_most(cause: _Cause, causes: Sequence[_Cause]) -> bool:
@@ -591,13 +591,13 @@ def _with_peers_work(
     return otherwise(run) if changed is None else changed
 
 
-def _surety(found: Variation, excess: Floats) -> float:
+def _surety(varying: Variation, excess: Floats) -> float:
     """How sure it is that ranks differ: how far they are above what chance explains, and in how many steps."""
-    margin = max(float(np.median(excess)) / found.least - 1, 0.0) if found.least > 0 else 1.0
-    known = 1.0 if found.values.shape[1] >= _STEADY else 0.8
+    margin = max(float(np.median(excess)) / varying.least - 1, 0.0) if varying.least > 0 else 1.0
+    known = 1.0 if varying.values.shape[1] >= _STEADY else 0.8
     return float((0.55 + 0.4 * (1 - np.exp(-margin))) * known)
 
 
-def _variation_evidence(found: Variation) -> dict[str, float]:
-    evidence = {"persistence": found.between}
-    return evidence if np.isnan(found.noise) else {**evidence, "noise": found.noise}
+def _variation_evidence(varying: Variation) -> dict[str, float]:
+    evidence = {"persistence": varying.between}
+    return evidence if np.isnan(varying.noise) else {**evidence, "noise": varying.noise}

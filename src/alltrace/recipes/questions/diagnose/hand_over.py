@@ -79,13 +79,13 @@ def hand_overs(all_ranks: AllRankFacts, run: RunFacts) -> HandOvers:
     return HandOvers((finding,), end - begin, waited)
 
 
-def with_roles(found: Sequence[Finding], turns: HandOvers) -> list[Finding]:
+def with_roles(findings: Sequence[Finding], turns: HandOvers) -> list[Finding]:
     """The findings as they are of a program with roles.
 
     Findings on hosts and idle devices leave out the time that their ranks wait for another role.
     """
     adjusted = []
-    for finding in found:
+    for finding in findings:
         classes = set(finding.loss.classes)
         waits = max((turns.waited_ns.get(r, 0) for r in finding.ranks), default=0)
         if waits and classes and classes <= _WAITING:

@@ -72,8 +72,8 @@ def headline(row: Mapping[str, Any], total: int) -> str:
 
     templates = _FAULTS.get(where, _FAULT) if row["kind"] == "capture-fault" else _HEADLINES[row["kind"]]
     having = (t for t in templates if all(numbers.get(name) is not None for name, how in _FIELD.findall(t) if how))
-    said = _FIELD.sub(fill, next(having, templates[-1]))
-    return f"{said[:1].upper()}{said[1:]}"
+    sentence = _FIELD.sub(fill, next(having, templates[-1]))
+    return f"{sentence[:1].upper()}{sentence[1:]}"
 
 
 _FIELD = re.compile(r"\{([^}:]+):?([^}]*)\}")

@@ -35,10 +35,10 @@ _FINE = ("_share", "gb_per_s")  # numbers that are stated with three decimals; o
 
 
 def with_machine_evidence(
-    found: Sequence[Finding], states: Mapping[int, MachineState], all_ranks: AllRankFacts
+    findings: Sequence[Finding], states: Mapping[int, MachineState], all_ranks: AllRankFacts
 ) -> list[Finding]:
     explained = []
-    for finding in found:
+    for finding in findings:
         for said in _said(finding, states, all_ranks) if finding.ranks else ():
             evidence = {name: round(value, 3 if name.endswith(_FINE) else 1) for name, value in said.evidence.items()}
             finding = replace(

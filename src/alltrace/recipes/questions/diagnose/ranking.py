@@ -65,7 +65,7 @@ class Ranked:
         return "medium" if share >= MEDIUM_SHARE else "low"
 
 
-def ranked(found: Sequence[Finding], span_ns: int) -> list[Ranked]:
+def ranked(findings: Sequence[Finding], span_ns: int) -> list[Ranked]:
     """What costs enough to be reported, by severity, then by loss; of equal ones the surer first; opportunities last.
 
     Findings that are parts of one cause are together, in the place of their sum.
@@ -78,7 +78,7 @@ def ranked(found: Sequence[Finding], span_ns: int) -> list[Ranked]:
     """
     claims: list[Ranked] = []
     left = span_ns
-    order = sorted(found, key=lambda f: (-_most(f), -f.confidence, f.kind, f.ranks))
+    order = sorted(findings, key=lambda f: (-_most(f), -f.confidence, f.kind, f.ranks))
     for place, finding in enumerate(order):
         loss, classes = finding.loss, set(finding.loss.classes)
         same = [(c.claim_ns, c.finding.loss) for c in claims if classes.intersection(c.finding.loss.classes)]

@@ -51,7 +51,7 @@ def same_work(all_ranks: AllRankFacts) -> SameWork:
         expected = facts.work.counts[rows][:, known] @ usual[known]
         enough = (took >= _LEAST_COVERED * facts.work.total_ns[rows]) & (expected > 0)
         ratio[row, places[enough]] = took[enough] / expected[enough]
-    found = SameWork(ratio, kernel_ns, np.where(np.isnan(all_ranks.times[:, :, 0]), np.nan, compute), typical)
+    work = SameWork(ratio, kernel_ns, np.where(np.isnan(all_ranks.times[:, :, 0]), np.nan, compute), typical)
     known = ~np.isnan(ratio)
     level = np.array(
         [
@@ -59,8 +59,8 @@ def same_work(all_ranks: AllRankFacts) -> SameWork:
             for its, there in zip(ratio, known, strict=True)
         ]
     )
-    slower = found.lost(1 - 1 / np.where(known, ratio, level[:, None]), compute)
-    return replace(found, own=found.own - slower)
+    slower = work.lost(1 - 1 / np.where(known, ratio, level[:, None]), compute)
+    return replace(work, own=work.own - slower)
 
 
 def breadth(all_ranks: AllRankFacts, work: SameWork, row: int) -> float:

@@ -73,18 +73,18 @@ def notes(run: RunFacts) -> list[str]:
             several.append(rank.rank)
         if any((d.uuid or "").startswith("MIG-") or " MIG " in f" {d.name} " for d in rank.devices):
             sliced.append(rank.rank)
-    found = [
+    sentences = [
         f"ranks {number_ranges(ranks)} share a device, so one of them may wait for the other's work"
         for ranks in _users(run)
         if len(ranks) > 1
     ]
     if several:
-        found.append(
+        sentences.append(
             f"rank {number_ranges(several)}: several processes use its device; their work is judged together, "
             "and host activity is that of all"
         )
     if sliced:
-        found.append(
+        sentences.append(
             f"rank {number_ranges(sliced)}: its device is a slice (MIG), which shares the link to the host with others"
         )
-    return found
+    return sentences
