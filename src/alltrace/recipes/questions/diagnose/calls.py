@@ -36,11 +36,7 @@ _LONG_LAUNCH_NS = 100_000  # if it takes at least this long
 _FEW_TEXTS = 1_000  # the most names of a table to keep per rank
 
 _NAMED = (
-    *patterns.ALLOCATIONS,
-    *patterns.COPIES,
-    *patterns.SYNCS,
-    *patterns.COMPILING_CALLS,
-    *patterns.CODE_CALLS,
+    *patterns.ALLOCATIONS, *patterns.COPIES, *patterns.SYNCS, *patterns.COMPILING_CALLS, *patterns.CODE_CALLS,
     *patterns.MODULE_CALLS,
 )  # fmt: skip
 """Names of the calls that say what the host did."""

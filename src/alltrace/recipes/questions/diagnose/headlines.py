@@ -127,10 +127,7 @@ _HEADLINES: dict[str, tuple[str, ...]] = {
         "another rank is slowest in each step, by {slowdown:more} in the middle",
     ),
     "throttling": _in_steps("{ranks} {computes|compute} {slowdown:more} slower than before"),
-    "device-stall": _in_steps(
-        "kernels of {ranks} stall for up to {longest_step_ns:time}",
-        "kernels of {ranks} stall",
-    ),
+    "device-stall": _in_steps("kernels of {ranks} stall for up to {longest_step_ns:time}", "kernels of {ranks} stall"),
     "regression": _in_steps("{ranks} {takes|take} {slowdown:more} longer than before"),
     "jitter": ("the same kernels vary at random between ranks and steps, and each step waits for the slowest",),
     "shared-device": (

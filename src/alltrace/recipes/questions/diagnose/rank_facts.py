@@ -11,14 +11,7 @@ import pyarrow as pa
 from alltrace.align.step_names import iteration_of
 from alltrace.recipes.questions.diagnose.calls import Calls, is_pageable
 from alltrace.recipes.questions.diagnose.finding import PARTS
-from alltrace.recipes.questions.diagnose.gaps import (
-    CLASSES,
-    HOST_CLASSES,
-    HostSets,
-    activity,
-    classify,
-    regions_of,
-)
+from alltrace.recipes.questions.diagnose.gaps import CLASSES, HOST_CLASSES, HostSets, activity, classify, regions_of
 from alltrace.recipes.questions.diagnose.host_sets import host_sets
 from alltrace.recipes.questions.diagnose.kernel_rows import Int32, KernelRows
 from alltrace.recipes.questions.diagnose.kernel_work import PIECES, KernelWork, kernel_work
