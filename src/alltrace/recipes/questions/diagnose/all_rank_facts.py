@@ -293,7 +293,7 @@ class AllRankFacts:
         """A change that makes kernels take `lost` (ranks, steps) less in each step, ns."""
         compute = self.of("compute")
         share = np.divide(lost, compute, out=np.zeros_like(compute), where=compute > 0)
-        return partial(RecoveredTime.less_compute, ranks=self.ranks, steps=self.numbers, share=share)
+        return partial(RecoveredTime.less_work, ranks=self.ranks, steps=self.numbers, share=share)
 
     @property
     def judges_hosts(self) -> bool:

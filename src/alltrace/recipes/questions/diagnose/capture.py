@@ -36,8 +36,10 @@ def find(all_ranks: AllRankFacts, run: RunFacts) -> list[Finding]:
     for others in (_short, _missing_records, _suspects, _doubted):
         faults += others(run)
     faults += _slowdown(all_ranks, run)
+    warnings = warnings_of(run.manifest, run.ranks)
     for pattern, where, advice in _WARNED:
-        ranks = _warned(run, pattern)
+        warned = [w.ranks for w in warnings if re.search(pattern, w.warning.text, re.IGNORECASE)]
+        ranks = sorted(set().union(*warned))
         faults.append(_fault(ranks, where, advice, {"reports": len(ranks)}))
     without = [r for r, f in all_ranks.facts.items() if not f.ranges]
     advice = "No ranges were captured, so steps and code cannot be named; trace NVTX."
@@ -167,12 +169,6 @@ def advice_on_missing(what: str, place: str, *, kineto: bool) -> str:
         " more often."
     )
     return _ADVICE.get(what) or _ADVICE.get(f"{place} of kineto" if place == "start" and kineto else place, lost)
-
-
-def _warned(run: RunFacts, pattern: str) -> tuple[int, ...]:
-    warnings = warnings_of(run.manifest, run.ranks)
-    ranks = [w.ranks for w in warnings if re.search(pattern, w.warning.text, re.IGNORECASE)]
-    return tuple(sorted(set().union(*ranks)))
 
 
 def _clocks(all_ranks: AllRankFacts, run: RunFacts) -> list[Finding]:

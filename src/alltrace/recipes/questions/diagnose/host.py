@@ -243,7 +243,7 @@ def _without_launching(all_ranks: AllRankFacts, run: RecoveredTime) -> Int64 | N
     if not short.any():
         return weights
     whole = np.maximum(short + all_ranks.of("compute"), 1)
-    less = run.less_compute(all_ranks.ranks, all_ranks.numbers, short / whole)
+    less = run.less_work(all_ranks.ranks, all_ranks.numbers, short / whole)
     return less if weights is None else weights + less - run.replay.weights
 
 

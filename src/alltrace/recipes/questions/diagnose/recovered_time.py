@@ -128,11 +128,11 @@ class RecoveredTime:
         change = Change(ranks=frozenset(ranks), kinds=frozenset([COMPUTE]))
         return changed_weights(self.replay, self.peers, change)
 
-    def less_work(self, kind: int, ranks: Int64, steps: Sequence[int] | None, share: Floats) -> Int64:
+    def less_work(self, ranks: Int64, steps: Sequence[int] | None, share: Floats, kind: int = COMPUTE) -> Int64:
         """The weights with less device work.
 
-        `kind`: Class of the work, `COMPUTE` or `COPY`. `ranks`: The ranks, ascending. `steps`: The steps, ascending;
-        None if the whole run is one. `share`: array (ranks, steps): the part of the work that is left out.
+        `ranks`: The ranks, ascending. `steps`: The steps, ascending; None if the whole run is one. `share`: array
+        (ranks, steps): the part of the work that is left out. `kind`: Class of the work, `COMPUTE` or `COPY`.
         """
         replay = self.replay
         node = np.flatnonzero((replay.kind == kind) & np.isin(replay.rank, ranks))
@@ -156,9 +156,6 @@ class RecoveredTime:
     def _with_work(self, work_ns: Floats) -> Int64:
         weights: Int64 = self.replay.weights - self.replay.work_ns + np.rint(work_ns).astype(np.int64)
         return weights
-
-    def less_compute(self, ranks: Int64, steps: Sequence[int] | None, share: Floats) -> Int64:
-        return self.less_work(COMPUTE, ranks, steps, share)
 
     def less_of_longest(self, ranks: Int64, steps: Sequence[int] | None, lost_ns: Floats) -> Int64:
         """The weights with kernels that take less, the longest of each rank and step first.
@@ -255,7 +252,7 @@ class RecoveredTime:
     def less_copies(self, shares: Mapping[int, float]) -> Int64:
         """The weights with shorter copies on some ranks, by the part that is left out."""
         ranks = np.array(sorted(shares), np.int64)
-        return self.less_work(COPY, ranks, None, np.array([shares[r] for r in ranks.tolist()]).reshape(-1, 1))
+        return self.less_work(ranks, None, np.array([shares[r] for r in ranks.tolist()]).reshape(-1, 1), COPY)
 
     def less_transfer(self, shares: Mapping[int, float]) -> Int64:
         """The weights with shorter transfers of some communicators, by the part that is left out."""

@@ -40,7 +40,7 @@ def _interrupted(all_ranks: AllRankFacts, ranks: set[int], advice: str) -> list[
     if len(all_ranks.ranks) == 1:
         # it waits for nobody, so only the sum counts; what it launched at once may be of several steps
         share = np.array([[lost.sum() / compute.sum()]])
-        change = partial(RecoveredTime.less_compute, ranks=all_ranks.ranks, steps=None, share=share)
+        change = partial(RecoveredTime.less_work, ranks=all_ranks.ranks, steps=None, share=share)
     loss = all_ranks.loss(("compute",), lost, change)
     culprits = all_ranks.ranks[total > 0].tolist()
     seen = [s for rank in culprits if (s := all_ranks.facts[rank].work.slices) is not None]
