@@ -132,8 +132,8 @@ def _of_product(stem: str, call: Call, units: int, kernel: str) -> list[Reason]:
         says = f"memory-bound: a product with {few} reads each of {k * max(m, n):,} weights for few operations"
         advice = "process more rows at once (a larger batch, or several requests together)"
         return [*reasons, Reason("few rows", says, advice, by_shape=True)]
-    few = _few_tiles(batch * _tiles(m, n, kernel), units, f"the {m} x {n} result", k)
-    return [*reasons, *few, *_inner_stride(call, 2)]
+    tiles = batch * _tiles(m, n, kernel)
+    return [*reasons, *_few_tiles(tiles, units, f"the {m} x {n} result", k), *_inner_stride(call, 2)]
 
 
 def _few_tiles(tiles: int, units: int, of_what: str, length: int) -> list[Reason]:

@@ -199,8 +199,8 @@ class AllRankFacts:
     @cached_property
     def _reached(self) -> Floats:
         """(2, steps): when the last rank begins and ends each judged step, ns."""
-        reached = self._of_steps(lambda facts: facts.regions, 2)
-        return np.nanmax(reached, axis=0).T
+        reached: Floats = np.nanmax(self._of_steps(lambda facts: facts.regions, 2), axis=0)
+        return reached.T
 
     @cached_property
     def lengths(self) -> Floats:

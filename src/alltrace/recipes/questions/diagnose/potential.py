@@ -178,7 +178,7 @@ def _add(sums: Int64, kernels: _Kernels, saved: Int64) -> None:
     """Add to the sums over the kernels of each kind that could save something: what they save, take, and are."""
     mine = saved > 0
     kind = kernels.kind[mine].astype(np.int64)
-    for of_kinds, values in zip(sums, (saved[mine], kernels.length[mine], 1), strict=True):
+    for of_kinds, values in zip(sums, (saved[mine], kernels.length[mine], np.ones_like(kind)), strict=True):
         np.add.at(of_kinds, kind, values)
 
 
@@ -268,8 +268,8 @@ def _empty_share(device: Mapping[str, object] | None, launch: list[int]) -> floa
     threads = prod(block)
     if most is None or threads < 1 or any(c not in has for c in known):
         return 0.0
-    warps, *memory = (has[c] for c in known[2:])
-    limits = Limits(warps, most, *memory, has["compute_major"])
+    warps, registers_of_all, shared = (has[c] for c in known[2:])
+    limits = Limits(warps, most, registers_of_all, shared, has["compute_major"])
     fit = occupancy(threads, max(registers, 0), max(static, 0) + max(dynamic, 0), limits)
     room = fit.blocks * has["sm_count"]
     blocks = prod(grid)

@@ -236,12 +236,13 @@ def _recorded(numbered: Int64, regions: Int64, unrecorded: Merged, *, whole_run:
 
     Of a run without steps it is the longest part without such a time, if that is at least half of the run.
     """
-    hidden = overlap_ns(*regions.T.copy(), unrecorded) > 0
+    steps = Merged(*regions.T.copy())
+    hidden = overlap_ns(*steps, unrecorded) > 0
     if not hidden.any():
         return numbered, regions, 0
     if not whole_run:
         return numbered[~hidden], regions[~hidden], int(np.count_nonzero(hidden))
-    parts = difference(Merged(*regions.T.copy()), unrecorded)
+    parts = difference(steps, unrecorded)
     lengths = parts.ends - parts.starts
     if not len(lengths) or 2 * lengths.max() < regions[0, 1] - regions[0, 0]:
         return numbered[:0], regions[:0], 1

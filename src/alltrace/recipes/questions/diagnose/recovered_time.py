@@ -460,7 +460,7 @@ class RecoveredTime:
         return sum(int(self._judged(base + np.unique(targets)).sum()) for base, targets in nodes)
 
     def _waits_of(self, name: str, host: HostTime, part: RankGraph, base: int) -> Int64:
-        arcs = host.wait_arc[host.wait_class == HOST_CLASSES.index(name)]
+        arcs: Int64 = host.wait_arc[host.wait_class == HOST_CLASSES.index(name)]
         return arcs[~self._last_of_step(part, base, arcs)] if name == "sync" else arcs
 
     def _reduce(self, weights: Int64, arcs: Int64, taken: Int64) -> None:
