@@ -46,18 +46,15 @@ class KernelWork:
 
     def without(self, beyond_ns: Int64) -> Self:
         """The same without some time of each work in each step, (n, k), in single launches."""
-        return replace(
-            self, sums_ns=self.sums_ns - beyond_ns, longest_ns=np.minimum(self.longest_ns, self.sums_ns - beyond_ns)
-        )
+        left_ns = self.sums_ns - beyond_ns
+        return replace(self, sums_ns=left_ns, longest_ns=np.minimum(self.longest_ns, left_ns))
 
     def undisturbed(self) -> Self:
         if self.slices is None:
             return self
         rest = np.rint(self.rest_ns * (1 - self.taken_share)).astype(np.int64)
-        unknown = np.zeros_like(self.longest_ns)  # which launches were interrupted
-        return replace(
-            self, sums_ns=self.sums_ns - self.slices.beyond_ns, longest_ns=unknown, rest_ns=rest, slices=None
-        )
+        left, unknown = self.sums_ns - self.slices.beyond_ns, np.zeros_like(self.longest_ns)
+        return replace(self, sums_ns=left, longest_ns=unknown, rest_ns=rest, slices=None)
 
 
 def kernel_work(kernels: KernelRows, step: Int32, steps: int) -> KernelWork:
@@ -103,9 +100,5 @@ def _launches(kernels: KernelRows, step: Int32, work: Int64) -> Iterator[tuple[I
     for some in blocks(len(step)):
         own = work[kernels.kind[some]]
         rows = np.flatnonzero((step[some] >= 0) & (own >= 0))
-        yield (
-            some.start + rows,
-            step[some][rows].astype(np.int64),
-            own[rows],
-            (kernels.end[some] - kernels.start[some])[rows],
-        )
+        took = kernels.end[some] - kernels.start[some]
+        yield some.start + rows, step[some][rows].astype(np.int64), own[rows], took[rows]
