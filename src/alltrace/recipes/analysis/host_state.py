@@ -73,9 +73,8 @@ class CpuPlaces:
 
     # how often one came to another CPU, per second on CPUs; None without scheduling events
     moves_per_s: float | None = None
-    homes: Mapping[str, float] = field(
-        default_factory=dict
-    )  # shares of the time by number of the CPU, of `_SETTLED` or more
+    # shares of the time by number of the CPU, of `_SETTLED` or more
+    homes: Mapping[str, float] = field(default_factory=dict)
     sockets: Mapping[str, float] = field(default_factory=dict)  # shares of the time by socket, if the host has several
     socket_cpus: Mapping[str, str] = field(default_factory=dict)  # the CPUs of each socket, likewise
     near: str = ""  # the CPUs near the rank's GPU, as NCCL states them
@@ -99,18 +98,16 @@ def cpu_places(rank: Rank, threads: Int64) -> CpuPlaces | None:
         table = rank.table("samples", READS["samples"])
         thread, cpu = (integers(table.column(c), -1) for c in ("thread", "cpu"))
         mine = np.isin(thread, threads) & (cpu >= 0)
-        cpu, weight = cpu[mine], np.ones(mine.sum(), np.int64)
+        thread, cpu, weight = thread[mine], cpu[mine], np.ones(mine.sum(), np.int64)
     else:
         return None
     total = float(weight.sum())
     if not total:
         return None
-    moves = (
-        int(((thread[1:] == thread[:-1]) & (cpu[1:] != cpu[:-1])).sum()) / (total / 1e9) if rank.has("sched") else None
-    )
+    moves = int(((thread[1:] == thread[:-1]) & (cpu[1:] != cpu[:-1])).sum())
     shares = np.bincount(np.maximum(cpu, 0), weight) / total
     homes = {str(n): float(shares[n]) for n in np.flatnonzero(shares >= _SETTLED).tolist()}
-    return replace(_nodes(rank, shares), moves_per_s=moves, homes=homes)
+    return replace(_nodes(rank, shares), moves_per_s=moves / (total / 1e9) if rank.has("sched") else None, homes=homes)
 
 
 def _nodes(rank: Rank, shares: NDArray[np.float64]) -> CpuPlaces:

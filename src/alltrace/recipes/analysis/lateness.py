@@ -194,9 +194,8 @@ class Lateness:
 
     def placed(self, clock: ClockMap) -> "Lateness":
         """What a rank in the time of its files did, on the run's clock."""
-        return Lateness(
-            self.row, clock.lengths(self.before_ns), Merged(*(clock.apply(times) for times in self.compute))
-        )
+        compute = Merged(*(clock.apply(times) for times in self.compute))
+        return Lateness(self.row, clock.lengths(self.before_ns), compute)
 
 
 def lateness(rank: Rank) -> Lateness:
@@ -208,9 +207,8 @@ def lateness(rank: Rank) -> Lateness:
     if members is None or not members.num_rows:
         nothing = np.empty(0, np.int64)
         return Lateness(nothing, nothing.reshape(0, 4), merge(nothing, nothing))
-    row, start, end, group = (
-        members.column(c).to_numpy().astype(np.int64) for c in ("row", "start", "end", "communicator")
-    )
+    columns = (members.column(c) for c in ("row", "start", "end", "communicator"))
+    row, start, end, group = (column.to_numpy().astype(np.int64) for column in columns)
     end = np.maximum(start, end)
     order = np.lexsort((end, start, group))
     row, start, end, group = row[order], start[order], end[order], group[order]

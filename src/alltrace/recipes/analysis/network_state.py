@@ -120,9 +120,7 @@ def slow_adapters(states: Mapping[str, NetworkState]) -> SlowAdapters | None:
     slow = [(host, one) for host, one in alike if one.sending_gb_per_s < _LOWER * rate]
     if len(alike) < _FEWEST_ADAPTERS or not slow:
         return None
-    names, hosts = (
-        tuple(sorted(set(values))) for values in ([one.name for _, one in slow], [host for host, _ in slow])
-    )
+    names, hosts = tuple(sorted({one.name for _, one in slow})), tuple(sorted({host for host, _ in slow}))
     peers = [one.sending_gb_per_s for of in alike if of not in slow for one in of[1:]]
     same_names = [of for of in alike if of[1].name in names]
     own_rate = float(np.median([one.sending_gb_per_s for _, one in slow]))

@@ -90,10 +90,8 @@ class Calls:
         self.codes = codes[np.searchsorted(ids, name)]
         self.launches, took = self._took.columns()
         self._usual_ns = float(np.median(took)) if len(took) else 0.0
-        total = sum(self._threads.values())
-        self.threads = np.array(
-            sorted(t for t, n in self._threads.items() if n >= _LAUNCHING_SHARE * max(total, 1)), np.int64
-        )
+        least = _LAUNCHING_SHARE * max(sum(self._threads.values()), 1)
+        self.threads = np.array(sorted(t for t, n in self._threads.items() if n >= least), np.int64)
         if self.of_host:
             self._of_host(rank)
         self.mine = self.of_launching(self.thread)

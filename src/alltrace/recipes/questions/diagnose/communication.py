@@ -193,9 +193,8 @@ def _needs(all_ranks: AllRankFacts, members: Members, after: Int64, ahead: Int64
     groups = {g.number: g for g in all_ranks.alignment.groups}
     ranks = np.array([groups[n].size if n in groups else 0 for n in members.communicator.tolist()])
     pairs = zip(members.communicator[ahead].tolist(), members.communicator[after].tolist(), strict=True)
-    apart = np.array(
-        [a not in groups or b not in groups or set(groups[a].ranks) != set(groups[b].ranks) for a, b in pairs], np.bool_
-    )
+    one_set = ({a, b} <= groups.keys() and set(groups[a].ranks) == set(groups[b].ranks) for a, b in pairs)
+    apart = ~np.fromiter(one_set, np.bool_, len(ahead))
     given = members.size * np.where(members.op == "AllGather", ranks, 1)
     taken = members.size * np.where(members.op == "ReduceScatter", ranks, 1)
     as_much = given[ahead] == taken[after]
@@ -317,9 +316,8 @@ def _or_slow(exposed: Finding, all_ranks: AllRankFacts, members: Members, amount
         return exposed
     why = "; ".join(why_unsized(all_ranks.alignment.run.manifest))
     unknown = f"messages are large or a link is slow, and no size tells which: {why}"
-    return replace(
-        exposed, loss=replace(exposed.loss, unknown=unknown, least_ns=exposed.loss.estimate_ns), confidence=0.5
-    )
+    loss = replace(exposed.loss, unknown=unknown, least_ns=exposed.loss.estimate_ns)
+    return replace(exposed, loss=loss, confidence=0.5)
 
 
 def _behind_compute(all_ranks: AllRankFacts, members: Members, amounts: Int64) -> Int64:

@@ -212,10 +212,8 @@ def find(all_ranks: AllRankFacts) -> list[Finding]:
 
     What another process took from kernels is none of these.
     """
-    causes = [
-        cause.among(all_ranks, role.ranks) for role in all_ranks.undisturbed.of_each_role() for cause in _causes(role)
-    ]
-    return _findings(all_ranks, causes)
+    roles = all_ranks.undisturbed.of_each_role()
+    return _findings(all_ranks, [cause.among(all_ranks, role.ranks) for role in roles for cause in _causes(role)])
 
 
 def _causes(all_ranks: AllRankFacts) -> list[_Cause]:
@@ -278,9 +276,8 @@ def _of_whole_hosts(all_ranks: AllRankFacts, slow: Variation, least: float) -> V
     whole = sum(all_ranks.hosts.get(rank) in hosts for rank in all_ranks.ranks.tolist()) == rows.sum()
     if rows.sum() < _FEWEST_OF_HOSTS or rows.all() or not whole or slow.slow[rows].mean() < _OF_HOST:
         return slow
-    return replace(
-        slow, persistent=slow.persistent | rows, slow=slow.slow & ~rows[:, None], least=min(slow.least, least)
-    )
+    steps = slow.slow & ~rows[:, None]
+    return replace(slow, persistent=slow.persistent | rows, slow=steps, least=min(slow.least, least))
 
 
 def _slow_devices(all_ranks: AllRankFacts, work: SameWork, slow: Variation) -> list[_Cause]:
@@ -560,10 +557,8 @@ def _findings(all_ranks: AllRankFacts, causes: Sequence[_Cause]) -> list[Finding
         clear = cause.kind in ("straggler", "slow-host") and cause.evidence.get("slowdown", 1.0) >= _CLEAR
         evidence = {name: round(value, 3) for name, value in cause.evidence.items()}
         told = clear or (cause.kind != "jitter" and hidden >= least)
-        surety = round(cause.confidence, 3)
-        findings.append(
-            Finding(cause.kind, loss, tuple(ranks), cause.where, cause.advice, evidence, surety, cause.hosts, told=told)
-        )
+        about = (cause.where, cause.advice, evidence, round(cause.confidence, 3), cause.hosts)
+        findings.append(Finding(cause.kind, loss, tuple(ranks), *about, told=told))
     return findings
 
 

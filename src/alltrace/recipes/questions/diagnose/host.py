@@ -186,9 +186,8 @@ def _short_pause(all_ranks: AllRankFacts, paused: Floats) -> list[Finding]:
 
 
 def _by_rank(all_ranks: AllRankFacts, lost: Floats) -> dict[int, float]:
-    return {
-        rank: total for rank, total in zip(all_ranks.ranks.tolist(), lost.sum(axis=1).tolist(), strict=True) if total
-    }
+    totals = zip(all_ranks.ranks.tolist(), lost.sum(axis=1).tolist(), strict=True)
+    return {rank: total for rank, total in totals if total}
 
 
 def _pauses_behind_waits(all_ranks: AllRankFacts) -> bool:

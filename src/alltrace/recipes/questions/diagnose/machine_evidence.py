@@ -41,9 +41,8 @@ def with_machine_evidence(
     for finding in findings:
         for said in _said(finding, states, all_ranks) if finding.ranks else ():
             evidence = {name: round(value, 3 if name.endswith(_FINE) else 1) for name, value in said.evidence.items()}
-            finding = replace(
-                finding, evidence={**finding.evidence, **evidence}, advice=f"{finding.advice} {said.sentence}"
-            )
+            advice = f"{finding.advice} {said.sentence}"
+            finding = replace(finding, evidence={**finding.evidence, **evidence}, advice=advice)
         explained.append(finding)
     return explained
 

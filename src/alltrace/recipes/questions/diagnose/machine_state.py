@@ -32,6 +32,5 @@ def machine_state(rank: Rank, facts: RankFacts, host: HostSets) -> MachineState:
             "launch": launching,
         }
         cpus = {name: host_state(rank, host.threads, span) for name, span in spans.items()}
-    return MachineState(
-        gpu_state(rank, facts.regions), network_state(rank, intersection(waits, judged), judged), cpus, places
-    )
+    network = network_state(rank, intersection(waits, judged), judged)
+    return MachineState(gpu_state(rank, facts.regions), network, cpus, places)

@@ -164,9 +164,8 @@ def _kernels(rows: KernelRows, step: Int32, kinds: _Kinds) -> _Kernels:
     track = of_kind.astype(np.int32)[rows.kind]
     kernels = _Kernels(rows.start, rows.end, track, step, rows.kind, rows.in_graph, kinds)
     after, before = slice(1, None), slice(None, -1)
-    descends = (track[after] < track[before]) | (
-        (track[after] == track[before]) & (rows.start[after] < rows.start[before])
-    )
+    descends = (track[after] == track[before]) & (rows.start[after] < rows.start[before])
+    descends |= track[after] < track[before]
     if descends.any() or (step < 0).any():
         index = np.flatnonzero(step >= 0)
         index = index[np.lexsort((rows.start[index], track[index]))] if descends.any() else index

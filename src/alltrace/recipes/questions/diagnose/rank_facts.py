@@ -67,9 +67,8 @@ class RankFacts:
     copy_ns: Int64  # their summed durations
     call_names: dict[str, str]  # for each class of host calls its most frequent name
     call_counts: dict[str, int]  # for each the number of calls in the whole run
-    host_ns: (
-        Int64  # time of the host in each step in all of `HOST_CLASSES` but the last, whether or not the device waits
-    )
+    # time of the host in each step in all of `HOST_CLASSES` but the last, whether or not the device waits
+    host_ns: Int64
     loader_ns: int  # what others took to prepare the batches of a step, while the host waited for them; 0 if unknown
     paused_behind_ns: int  # the part of that in pauses that begin as a wait of class `sync` ends
     launch_ns: int  # median time from one launch of a compute kernel to the next, 0 for those into a full queue
@@ -83,10 +82,8 @@ class RankFacts:
     calls: bool = True  # whether the report has calls, without which nothing is known of the host
     left_out: int = 0  # steps that are not judged because their records may be lost; for a whole run 1 for a part
     of_host: bool = False  # whether it is the work of its host that is judged, since nothing ran on a device
-    parts: Int64 | None = (
-        None  # `times` of `PARTS` equal parts of a run without steps, (PARTS, len(CLASSES)); None with steps
-    )
-
+    # `times` of `PARTS` equal parts of a run without steps, (PARTS, len(CLASSES)); None with steps
+    parts: Int64 | None = None
     staged_copies: int = 0  # copies between device and host that MPI makes in its calls, in the judged steps
     staged_bytes: int = 0  # their bytes
 
@@ -97,9 +94,8 @@ class RankFacts:
 
     def placed(self, clock: ClockMap) -> Self:
         """The facts of a rank in the time of its files on the run's clock; kernel sums stay by the host's clock."""
-        return replace(
-            self, regions=clock.apply(self.regions), waits=clock.apply(self.waits), times=clock.lengths(self.times)
-        )
+        regions, waits = clock.apply(self.regions), clock.apply(self.waits)
+        return replace(self, regions=regions, waits=waits, times=clock.lengths(self.times))
 
     def without(self, beyond_ns: Int64) -> Self:
         """The facts without some time of each work in each step (`KernelWork.without`); for a rank with steps."""

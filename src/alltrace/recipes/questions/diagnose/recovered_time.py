@@ -70,9 +70,8 @@ class RecoveredTime:
         # where each rank's arcs are in the joint graph: after the arcs of each rank there is one to its first moment
         count = np.array([len(part.source) + 1 for part in replay.parts])
         self._first_arc = np.concatenate(([0], np.cumsum(count)))[:-1]
-        self._place = np.full(
-            int(max(self.replay.graph.arcs.max(initial=-1), self.replay.graph.dropped.max(initial=-1))) + 1, -1
-        )
+        last = max(arcs.max(initial=-1) for arcs in (self.replay.graph.arcs, self.replay.graph.dropped))
+        self._place = np.full(int(last) + 1, -1)
         self._place[self.replay.graph.arcs] = np.arange(len(self.replay.graph.arcs))
         self._before = replayed(self.replay, self.replay.weights)
 
@@ -294,9 +293,8 @@ class RecoveredTime:
         replay, graph = self.replay, self.replay.graph
         _, arrivals = replay.nodes(rank, row)
         ends, begins = replay.nodes(rank, ahead)
-        launched = np.concatenate(([0], *(part.launched for part in replay.parts), np.zeros(graph.nodes, np.int64)))[
-            : graph.nodes
-        ]
+        none = np.zeros(graph.nodes, np.int64)
+        launched = np.concatenate(([0], *(part.launched for part in replay.parts), none))[: graph.nodes]
         source = np.full(graph.nodes, -1)
         arcs = np.flatnonzero(self._works[graph.source] & (replay.kind[graph.target] == TRANSFER))
         arcs = arcs[np.argsort(replay.when[graph.source[arcs]], kind="stable")]
@@ -482,8 +480,7 @@ class RecoveredTime:
             work, place = (v[numbers[place] == self.replay.step[base + work]] for v in (work, place))
             kernels = np.bincount(part.cell_node, part.cell_count, minlength=len(part.when))[work]
             whole = np.bincount(place, kernels, minlength=len(numbers))
-            behind = np.bincount(
-                place, kernels * (part.launched[work] >= part.when[latest[place]]), minlength=len(numbers)
-            )
+            later = part.launched[work] >= part.when[latest[place]]
+            behind = np.bincount(place, kernels * later, minlength=len(numbers))
             is_last = (node == latest[at]) & (behind <= _AT_THE_END * whole)[at]
         return is_last
