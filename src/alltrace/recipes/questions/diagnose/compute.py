@@ -322,12 +322,9 @@ def _together(changed: Sequence[Throttled]) -> list[list[Throttled]]:
     groups: list[list[Throttled]] = []
     for change in sorted(changed, key=lambda c: (int(c.slow.argmax()), -c.factor)):
         for group in groups:
-            close = abs(int(change.slow.argmax()) - int(group[0].slow.argmax())) <= 1
-            if (
-                close
-                and abs(change.factor - group[0].factor) <= _ALIKE * (group[0].factor - 1)
-                and change.lasts == group[0].lasts
-            ):
+            first = group[0]
+            alike = abs(change.factor - first.factor) <= _ALIKE * (first.factor - 1) and change.lasts == first.lasts
+            if alike and abs(int(change.slow.argmax()) - int(first.slow.argmax())) <= 1:
                 group.append(change)
                 break
         else:

@@ -52,15 +52,12 @@ def _said(finding: Finding, states: Mapping[int, MachineState], all_ranks: AllRa
     if finding.kind in (*_SLOW, *_TRANSFERS):
         clocks = compared({rank: state.gpu for rank, state in states.items()}, finding.ranks)
         said += [clocks] if finding.kind in _SLOW or clocks.slower else []
-    if (
-        finding.kind in (*_TRANSFERS, _EXPOSED)
-        and "communication" in finding.loss.classes
-        and all_ranks.meet_across_hosts(finding.ranks)
-    ):
+    communicates = "communication" in finding.loss.classes
+    if finding.kind in (*_TRANSFERS, _EXPOSED) and communicates and all_ranks.meet_across_hosts(finding.ranks):
         networks = networks_of({rank: state.network for rank, state in states.items()}, all_ranks.hosts)
         network = compared_networks(networks, sorted({all_ranks.hosts[rank] for rank in finding.ranks}))
         said += [network] if finding.kind in _TRANSFERS or network.slower else []
-    if finding.kind in _STAGED and "communication" in finding.loss.classes:
+    if finding.kind in _STAGED and communicates:
         said += _staged_by_mpi([f for rank in finding.ranks if (f := all_ranks.facts.get(rank)) is not None])
     if finding.kind in _LATE_HOST:
         cpus = compared_hosts({r: s.cpus.get(_LATE_HOST[finding.kind]) for r, s in states.items()}, finding.ranks)

@@ -87,11 +87,7 @@ def ranked(findings: Sequence[Finding], span_ns: int) -> list[Ranked]:
         left -= claim
         claims.append(Ranked(finding, claim, span_ns))
     least = max(LEAST_SHARE * span_ns, 1)
-    reported = [
-        c
-        for c in claims
-        if c.finding.told or c.finding.severity is not None or c.claim_ns >= least or _hidden(c, least)
-    ]
+    reported = [c for c in claims if _is_reported(c, least)]
     parts = [c for c in reported if c.finding.kind == _PARTS_OF_ONE_CAUSE]
     cause_ns = sum(part.claim_ns for part in parts)
     designed_ns = sum(part.claim_ns for part in parts if part.finding.needed_at_once)
@@ -104,10 +100,11 @@ def _of_cause(claim: Ranked) -> int:
     return claim.claim_ns if claim.cause_ns is None else claim.cause_ns
 
 
-def _hidden(claim: Ranked, least: float) -> bool:
-    """Whether larger losses hold the time that a replay gives back for this one alone: either removal gives it back."""
-    loss = claim.finding.loss
-    return loss.basis == "replay" and loss.unknown is None and _most(claim.finding) >= least
+def _is_reported(claim: Ranked, least: float) -> bool:
+    """Whether it claims enough, or larger losses hold what a replay gives back for it alone: either removal does."""
+    finding, loss = claim.finding, claim.finding.loss
+    hidden = loss.basis == "replay" and loss.unknown is None and _most(finding) >= least
+    return finding.told or finding.severity is not None or claim.claim_ns >= least or hidden
 
 
 def place_of(claim: Ranked, severity: str) -> tuple[bool, int, float, bool, int]:

@@ -60,12 +60,8 @@ def unjudged(all_ranks: AllRankFacts, others: Sequence[Ranked]) -> list[Finding]
     waited_ns = all_ranks.waiting_ns(lost)
     least_ns = max(LEAST_SHARE * all_ranks.span_ns, 1)
     much = any(o.claim_ns >= MEDIUM_SHARE * all_ranks.span_ns for o in others)
-    if (
-        all_ranks.doubt is None
-        or waited_ns < least_ns
-        or much
-        or sum(o.claim_ns for o in others) >= _EXPLAINED * waited_ns
-    ):
+    claimed = sum(o.claim_ns for o in others)
+    if all_ranks.doubt is None or waited_ns < least_ns or much or claimed >= _EXPLAINED * waited_ns:
         return []
     loss = all_ranks.loss(("communication",), lost, None, waited_ns)
     advice = (
