@@ -67,10 +67,8 @@ def graph_reads(_options: Options) -> dict[str, tuple[str, ...]]:
 
 def with_graph(reads: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
     """Tables and columns, and those besides that a rank's graph is made from."""
-    return {
-        t: tuple(dict.fromkeys((*reads.get(t, ()), *WORK.get(t, ()))))
-        for t in (*reads, *(t for t in WORK if t not in reads))
-    }
+    tables = dict.fromkeys((*reads, *WORK))
+    return {t: tuple(dict.fromkeys((*reads.get(t, ()), *WORK.get(t, ())))) for t in tables}
 
 
 def graph_of(rank: Rank, _options: Options | None = None) -> RankGraph:
