@@ -57,7 +57,6 @@ class RowStream:
             yield from table.to_batches(max_chunksize=rows)
 
     def read_all(self) -> pa.Table:
-        """All rows as one `pyarrow.Table`."""
         return pa.concat_tables([self.schema.empty_table(), *self.tables()]).unify_dictionaries()
 
     def head(self, limit: int) -> tuple[pa.Table, int]:
@@ -99,7 +98,6 @@ class StreamedRank:
         self._narrowed = narrowed
 
     def whole(self) -> Rank:
-        """The rank's tables."""
         return self._narrowed(self._stored)
 
     def slices(
@@ -119,6 +117,7 @@ class SpanRows(Protocol):
         ...
 
     def between(self, since_ns: int | None, until_ns: int | None) -> pa.Table:
+        """The rows of the events that start in a span."""
         """The rows that start in a span as a `pyarrow.Table`; a row without a start is in the span without an end."""
         ...
 
@@ -134,7 +133,6 @@ class SlicedRank:
         self._rows = rows
 
     def between(self, since_ns: int | None, until_ns: int | None) -> pa.Table:
-        """The rows of the events that start in a span."""
         return self._rows(self._slices.between(since_ns, until_ns))
 
 

@@ -38,7 +38,6 @@ class StoredPart(Part):
 
     @property
     def table(self) -> Any:
-        """What `map` returned."""
         try:
             with pa.memory_map(str(self.path)) as file, pa.ipc.open_stream(file) as reader:
                 return reader.read_all()

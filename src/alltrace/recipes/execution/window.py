@@ -53,8 +53,6 @@ def select(steps: str | None = None, *, skip_warmup: bool = False) -> Selection:
 
 
 class RankWindow(NamedTuple):
-    """The chosen steps of one rank."""
-
     steps: NDArray[Any]  # int64 array of n step numbers, ascending in time
     host: NDArray[Any]  # int64 array (n, 2): start and end on the host, aligned ns
     device: NDArray[Any]  # int64 array (m, 2), m <= n: start and end on the device, without overlap
@@ -86,8 +84,6 @@ class RankWindow(NamedTuple):
 
 
 class Window(NamedTuple):
-    """The chosen steps of all ranks."""
-
     ranks: Mapping[int, RankWindow]  # the window of each rank that has any of them
     notes: tuple[str, ...]  # what was chosen, and on how many ranks
 

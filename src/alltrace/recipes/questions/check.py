@@ -54,8 +54,6 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Limit:
-    """One limit."""
-
     name: str  # its name
     check: str  # as it was written
     recipe: str  # the recipe to run

@@ -68,7 +68,6 @@ class Members:
 
     @cached_property
     def firsts(self) -> NDArray[np.intp]:
-        """The first row of each instance."""
         return run_starts(self.instance)
 
 
