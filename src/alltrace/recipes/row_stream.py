@@ -117,7 +117,6 @@ class SpanRows(Protocol):
         ...
 
     def between(self, since_ns: int | None, until_ns: int | None) -> pa.Table:
-        """The rows of the events that start in a span."""
         """The rows that start in a span as a `pyarrow.Table`; a row without a start is in the span without an end."""
         ...
 
@@ -133,6 +132,7 @@ class SlicedRank:
         self._rows = rows
 
     def between(self, since_ns: int | None, until_ns: int | None) -> pa.Table:
+        """The rows of the events that start in a span."""
         return self._rows(self._slices.between(since_ns, until_ns))
 
 
