@@ -53,8 +53,8 @@ def same_work(all_ranks: AllRankFacts) -> SameWork:
         ratio[row, places[enough]] = took[enough] / expected[enough]
     work = SameWork(ratio, kernel_ns, np.where(np.isnan(all_ranks.times[:, :, 0]), np.nan, compute), typical)
     known = ~np.isnan(ratio)
-    rows = zip(ratio, known, strict=True)
-    level = np.array([float(np.median(its[there])) if 2 * there.sum() >= pieces else 1.0 for its, there in rows])
+    of_rank = zip(ratio, known, strict=True)
+    level = np.array([float(np.median(its[there])) if 2 * there.sum() >= pieces else 1.0 for its, there in of_rank])
     slower = work.lost(1 - 1 / np.where(known, ratio, level[:, None]), compute)
     return replace(work, own=work.own - slower)
 
