@@ -6,7 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.together import together
 
-from alltrace.trace.distinct import distinct, distinct_rows, folded, occurrences, rows_by, run_starts
+from alltrace.trace.distinct import (
+    distinct,
+    distinct_rows,
+    folded,
+    occurrences,
+    rows_by,
+    run_starts,
+    sorted_groups,
+    values_by,
+)
 from alltrace.trace.grouping import group
 
 
@@ -78,3 +87,14 @@ def test_values_of_a_number_are_folded_into_what_they_begin_with():
     of, values = np.array([2, 0, 2, 0]), np.array([5, 1, 9, -4])
     assert folded(np.minimum, of, values, 4, 3).tolist() == [-4, 3, 3, 3]
     assert folded(np.maximum, of, values, 4, -np.inf).tolist() == [1.0, -np.inf, 9.0, -np.inf]
+
+
+def test_groups_have_their_values_in_order():
+    values, groups = np.array([5.0, 1.0, 4.0, 2.0, 3.0]), np.array([2, 0, 2, 0, 2])
+    ordered, begins, counts = sorted_groups(values, groups, 4)
+    assert ordered.tolist() == [1, 2, 3, 4, 5]
+    assert (begins.tolist(), counts.tolist()) == ([0, 2, 2, 5], [2, 0, 3, 0])
+
+
+def test_values_of_a_key_are_together_and_in_order():
+    assert values_by([("b", 2), ("a", 1), ("b", 1)]) == {"b": [2, 1], "a": [1]}

@@ -20,7 +20,6 @@ class Part:
 
     @property
     def table(self) -> pa.Table:
-        """What `map` returned."""
         return self._table
 
     def batches(self) -> Iterable[pa.RecordBatch]:

@@ -4,8 +4,6 @@ A rank yields its rows of one span at a time, read from its tables or, if a row 
 sorted rows in a temporary folder. Memory holds the rows of one span of all ranks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
@@ -59,7 +57,6 @@ class RowStream:
             yield from table.to_batches(max_chunksize=rows)
 
     def read_all(self) -> pa.Table:
-        """All rows as one `pyarrow.Table`."""
         return pa.concat_tables([self.schema.empty_table(), *self.tables()]).unify_dictionaries()
 
     def head(self, limit: int) -> tuple[pa.Table, int]:
@@ -101,12 +98,11 @@ class StreamedRank:
         self._narrowed = narrowed
 
     def whole(self) -> Rank:
-        """The rank's tables."""
         return self._narrowed(self._stored)
 
     def slices(
         self, tables: _Reads, room: PieceRoom, rows: Callable[[Rank], pa.Table], by_call: Collection[str] = ()
-    ) -> SlicedRank:
+    ) -> "SlicedRank":
         """The rows that `rows` makes of the rank's tables in one span; see `TimeSlices` for the other arguments."""
         return SlicedRank(TimeSlices(self._stored, tables, room, by_call), lambda span: rows(self._narrowed(span)))
 

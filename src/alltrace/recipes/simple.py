@@ -30,15 +30,12 @@ class SqlQuestion(Recipe):
 
     @property
     def statements(self) -> Statements:
-        """Its statements."""
         return Statements(self.reads, lambda options: self.map_sql.format_map(self.words(options)), self.reduce_sql)
 
     def map(self, rank: Rank, options: Options) -> pa.Table:
-        """The rows of the map's statement."""
         return self.statements.map_rank(rank, {**options, **self.parameters(options)})
 
     def reduce(self, parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
-        """The rows of the statement."""
         columns = self.answer_columns(options)
         rows = self.statements.over_parts(parts, run, {**options, **self.parameters(options)}) if parts else None
         return Answer(as_declared(self.name, columns, rows), columns)

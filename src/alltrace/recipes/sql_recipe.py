@@ -49,7 +49,6 @@ class Statements:
     computed: Of[str | None] = None
 
     def map_rank(self, rank: Rank, options: Options) -> pa.Table:
-        """The rows of the map's statement."""
         return self.map_ranks((rank,), options)
 
     def map_ranks(self, ranks: Sequence[Rank], options: Options) -> pa.Table:

@@ -1,12 +1,15 @@
 """The distinct values of a column, which of them each row has, and which rows have each of them."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from alltrace.trace.arrays import Int64
+
+_Key = TypeVar("_Key", bound=Hashable)
+_Value = TypeVar("_Value")
 
 _SMALL = 1 << 10
 _MIX = np.uint64(0x9E3779B97F4A7C15)
@@ -110,3 +113,18 @@ def rows_by(values: NDArray[np.integer[Any]]) -> dict[int, NDArray[np.intp]]:
     ordered = values[order]
     cuts = np.flatnonzero(ordered[1:] != ordered[:-1]) + 1
     return dict(zip(ordered[np.concatenate(([0], cuts))].tolist(), np.split(order, cuts), strict=True))
+
+
+def sorted_groups(values: NDArray[Any], group: Int64, groups: int) -> tuple[NDArray[Any], Int64, Int64]:
+    """The values of each group in ascending order, in one array; where each group begins, and how many it has."""
+    # `group`: the group of each value, from 0; `groups`: how many groups there are
+    counts = np.bincount(group, minlength=groups)
+    return values[np.lexsort((values, group))], np.cumsum(counts) - counts, counts
+
+
+def values_by(pairs: Iterable[tuple[_Key, _Value]]) -> dict[_Key, list[_Value]]:
+    """The values of each key, in their order."""
+    values: dict[_Key, list[_Value]] = {}
+    for key, value in pairs:
+        values.setdefault(key, []).append(value)
+    return values

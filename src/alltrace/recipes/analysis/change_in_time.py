@@ -4,14 +4,12 @@ A rank's ratio to the fastest in a step is compared with its own in other steps.
 steps in two, by time or by size, has parts that are far apart; a rank that is always slow has one.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-Float = NDArray[np.float64]
+from alltrace.recipes.analysis.variation import best_split
+from alltrace.trace.arrays import Flags, Floats
 
 _FEWEST_STEPS = 5  # from this number of steps on, a change is distinguished from chance
 
@@ -40,12 +38,12 @@ class Throttled:
     """A rank with two paces."""
 
     row: int  # the place of the rank
-    slow: NDArray[np.bool_]  # the steps in which it is slower, (steps)
+    slow: Flags  # the steps in which it is slower, (steps)
     factor: float  # how many times as long its work takes in them
     lasts: bool  # whether these are all steps from the first of them on
 
 
-def throttled(values: Float, least: float) -> list[Throttled]:
+def throttled(values: Floats, least: float) -> list[Throttled]:
     """The ranks that are slower in some steps; `values`: ratios to the fastest (ranks, steps), NaN if unknown."""
     changes = []
     count = max(int((~np.isnan(values)).sum()), 2)
@@ -67,7 +65,7 @@ def throttled(values: Float, least: float) -> list[Throttled]:
     return changes
 
 
-def later_part(values: Float, least: float) -> NDArray[np.bool_] | None:
+def later_part(values: Floats, least: float) -> Flags | None:
     """The steps from one on in which values are larger, or grow, single ones aside; None if they do not change."""
     if len(values) < _FEWEST_STEPS or np.isnan(values).any():
         return None
@@ -86,7 +84,7 @@ def later_part(values: Float, least: float) -> NDArray[np.bool_] | None:
     return late
 
 
-def _without_single_steps(values: Float) -> Float:
+def _without_single_steps(values: Floats) -> Floats:
     """The values; those far from both neighbors are the median with these, and of the first with the next two."""
     beside = np.concatenate((values[2:3], values, values[-3:-2]))
     middle = np.median(np.column_stack((beside[:-2], beside[1:-1], beside[2:])), axis=1)
@@ -95,7 +93,7 @@ def _without_single_steps(values: Float) -> Float:
     return np.where(np.abs(values - middle) > _ALONE * usual, middle, values)
 
 
-def _growing(values: Float, least: float, needed: float) -> NDArray[np.bool_] | None:
+def _growing(values: Floats, least: float, needed: float) -> Flags | None:
     """The steps from the one on after which values grow steadily; None if they do not."""
     if len(values) < _FEWEST_TO_GROW:
         return None
@@ -119,26 +117,22 @@ def _growing(values: Float, least: float, needed: float) -> NDArray[np.bool_] | 
     return steps > onset
 
 
-def _split(values: Float, least: float, needed: float, usual: float, *, by_time: bool) -> NDArray[np.bool_] | None:
+def _split(values: Floats, least: float, needed: float, usual: float, *, by_time: bool) -> Flags | None:
     """Which values are in the slower of two parts, later or larger; None without two. `usual`: a rank's deviation."""
     order = np.arange(len(values)) if by_time else np.argsort(values, kind="stable")
     ordered = values[order]
-    low = np.arange(1, len(values) - _AT_THE_END + 1)
-    total, squares = np.cumsum(ordered), np.cumsum(ordered**2)
-    high = len(values) - low
-    before, after = total[low - 1] / low, (total[-1] - total[low - 1]) / high
-    at = int(np.where(after > before, low * high * (after - before) ** 2, -1.0).argmax())
-    change = after[at] - before[at]
-    within = squares[-1] - low[at] * before[at] ** 2 - high[at] * after[at] ** 2
+    low, before, after, squares = best_split(ordered, _AT_THE_END)
+    high, change = len(values) - low, after - before
+    within = squares[-1] - low * before**2 - high * after**2
     deviation = max(float(np.sqrt(max(within, 0.0) / max(len(values) - 2, 1))), usual)
-    error = deviation * np.sqrt(1 / low[at] + 1 / high[at])
-    if change <= least or change < needed * error or before[at] - 1 >= _ALREADY_SLOW * change:
+    error = deviation * np.sqrt(1 / low + 1 / high)
+    if change <= least or change < needed * error or before - 1 >= _ALREADY_SLOW * change:
         return None
-    middle = (before[at] + after[at]) / 2
-    if (ordered[: low[at]] < middle).mean() < _MOSTLY or (ordered[low[at] :] > middle).mean() < _MOSTLY:
+    middle = (before + after) / 2
+    if (ordered[:low] < middle).mean() < _MOSTLY or (ordered[low:] > middle).mean() < _MOSTLY:
         return None
-    if not by_time and (high[at] > low[at] or change < needed * deviation):  # sorted values differ by order alone
+    if not by_time and (high > low or change < needed * deviation):  # sorted values differ by order alone
         return None
     slow = np.zeros(len(values), np.bool_)
-    slow[order[low[at] :]] = True
+    slow[order[low:]] = True
     return slow

@@ -1,7 +1,5 @@
 """What a device did when: a rank's GPU work per device, as sets of intervals by class."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

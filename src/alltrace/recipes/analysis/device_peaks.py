@@ -6,8 +6,6 @@ whitepapers of the GeForce architectures (fp16 with sums in fp32); AMD's data sh
 MI325X, MI350X, MI355X. `half` is fp16 or bf16, whichever the device has; None is a format that it does not multiply.
 """
 
-from __future__ import annotations
-
 import re
 from functools import cache
 from typing import NamedTuple
@@ -25,7 +23,7 @@ from alltrace.recipes.analysis.kernel_families import FP32, HALF, TF32, TF32X3
 class Roof(NamedTuple):
     """What a device can do at most."""
 
-    peaks: Peaks  # of arithmetic
+    peaks: "Peaks"  # of arithmetic
     memory_gb_per_s: float  # of its memory, 10^9 bytes a second
     units: int  # multiprocessors, or compute units
     dies: int = 1  # devices that share `peaks`
@@ -49,24 +47,9 @@ _MEMORY = (
     (r"MI300A", 5300, 228), (r"MI300X", 5300, 304), (r"MI325X", 6000, 304), (r"MI35[05]X", 8000, 256),
 )  # fmt: skip
 _NAMES = (
-    *(
-        "V100",
-        "T4",
-        "A100",
-        "A100 80GB",
-        "A30",
-        "A10",
-        "A40",
-        "H100",
-        "H100 PCIe",
-        "H200",
-        "L40S",
-        "L4",
-        "B200",
-        "RTX 3080",
-    ),
-    *("RTX 3090", "RTX 4090", "RTX 5090", "MI210", "MI250X", "MI300A", "MI300X", "MI325X", "MI350X", "MI355X"),
-)
+    "V100,T4,A100,A100 80GB,A30,A10,A40,H100,H100 PCIe,H200,L40S,L4,B200,RTX 3080,RTX 3090,RTX 4090,RTX 5090,MI210,"
+    "MI250X,MI300A,MI300X,MI325X,MI350X,MI355X"
+).split(",")
 _DIES = {"MI250": 2}
 # AMD's kernels are compiled for one instruction set; of several devices with it the one that most clusters have
 _OF_CODE = ((r"ISA942|gfx942", "MI300X"), (r"ISA950|gfx950", "MI355X"), (r"ISA90a|gfx90a", "MI250X"))

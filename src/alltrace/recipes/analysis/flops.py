@@ -17,11 +17,10 @@ change that.
 Of experts as many read their weights as even routing reaches, e (1 - (1 - 1/e)^(t s)).
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -33,14 +32,9 @@ _WIDTHS = {
     "float8_e4m3fnuz": 1, "float8_e5m2fnuz": 1, "complex<float>": 8, "complex<double>": 16, "complexfloat": 8,
     "complexdouble": 16,
 }  # fmt: skip
-EXPERTS = (
-    *(
-        "vllm::rocm_aiter_fused_moe",
-        "vllm::inplace_fused_experts",
-        "vllm::outplace_fused_experts",
-        "vllm::fused_experts",
-    ),
-    *("sglang::inplace_fused_experts", "sglang::outplace_fused_experts", "aiter::fused_moe", "aiter::fused_moe_"),
+EXPERTS = tuple(
+    "vllm::rocm_aiter_fused_moe vllm::inplace_fused_experts vllm::outplace_fused_experts vllm::fused_experts"
+    " sglang::inplace_fused_experts sglang::outplace_fused_experts aiter::fused_moe aiter::fused_moe_".split()
 )
 """Operators that take tokens, two weights of each expert, and each token's choice of experts."""
 _MOST_DIMENSIONS = 16
@@ -49,8 +43,6 @@ _MOST_ELEMENTS = 1 << 62
 
 @dataclass(frozen=True)
 class Call:
-    """What an operator was called with."""
-
     shapes: tuple[Shape, ...]  # the shape of each argument; empty for one that is not a tensor
     types: tuple[str, ...]  # the type of each argument as the profiler names it
     values: tuple[str, ...]  # each argument that is not a tensor as the profiler writes it; empty if it did not
@@ -81,8 +73,6 @@ class Call:
 
 @dataclass(frozen=True)
 class Work:
-    """What a call does."""
-
     flops: int  # floating-point operations
     moved_bytes: int | None  # the least bytes it moves; None if a type is not known
 
@@ -277,42 +267,44 @@ def _attention(
 
 
 _FORMULAS: dict[str, Callable[[Call], tuple[int, int]]] = {
-    "aten::mm": _mm,
-    "aten::_int_mm": _mm,
-    "aten::_scaled_mm": _mm,
-    "aten::addmm": lambda call: _mm(call, 1),
-    "aten::_addmm_activation": lambda call: _mm(call, 1),
-    "aten::bmm": _bmm,
-    "aten::baddbmm": lambda call: _bmm(call, 1),
-    "aten::addbmm": lambda call: _bmm(call, 1),
-    "aten::mv": _mv,
-    "aten::addmv": lambda call: _mv(call, 1),
-    "aten::matmul": _matmul,
-    "aten::linear": _linear,
-    "vllm::rocm_unquantized_gemm": _linear,
-    "aten::_grouped_mm": _grouped_mm,
-    **dict.fromkeys(EXPERTS, _experts),
-    **{f"aten::conv{n}d": _convolution(3, 4, 5) for n in (1, 2, 3)},
-    "aten::convolution": _convolution(3, 4, 5, 6),
-    "aten::_convolution": _convolution(3, 4, 5, 6),
-    "aten::convolution_overrideable": _convolution(3, 4, 5, 6),
-    "aten::cudnn_convolution": _convolution(3, 2, 4),
-    "aten::miopen_convolution": _convolution(4, 3, 5),
-    "aten::convolution_backward": _convolution_backward,
-    "aten::scaled_dot_product_attention": _attention(),
-    "aten::_scaled_dot_product_attention_math": _attention(),
-    "aten::_scaled_dot_product_flash_attention": _attention(),
-    "aten::_scaled_dot_product_efficient_attention": _attention(),
-    "aten::_scaled_dot_product_cudnn_attention": _attention(),
-    "aten::_scaled_dot_product_fused_attention_overrideable": _attention(),
-    "aten::_scaled_dot_product_flash_attention_backward": _attention(1, backward=True),
-    "aten::_scaled_dot_product_efficient_attention_backward": _attention(1, backward=True),
-    "aten::_scaled_dot_product_cudnn_attention_backward": _attention(1, backward=True),
-    "aten::_flash_attention_forward": _attention(heads_last=True),
-    "aten::_flash_attention_backward": _attention(1, heads_last=True, backward=True),
-    "aten::_efficient_attention_forward": _attention(heads_last=True),
-    "aten::_efficient_attention_backward": _attention(1, heads_last=True, backward=True),
-    "flash_attn::_flash_attn_forward": _attention(heads_last=True),
-    "flash_attn::_flash_attn_backward": _attention(1, heads_last=True, backward=True),
+    name: formula
+    for names, formula in (
+        ("aten::mm aten::_int_mm aten::_scaled_mm", _mm),
+        ("aten::addmm aten::_addmm_activation", partial(_mm, first=1)),
+        ("aten::bmm", _bmm),
+        ("aten::baddbmm aten::addbmm", partial(_bmm, first=1)),
+        ("aten::mv", _mv),
+        ("aten::addmv", partial(_mv, first=1)),
+        ("aten::matmul", _matmul),
+        ("aten::linear vllm::rocm_unquantized_gemm", _linear),
+        ("aten::_grouped_mm", _grouped_mm),
+        (" ".join(EXPERTS), _experts),
+        ("aten::conv1d aten::conv2d aten::conv3d", _convolution(3, 4, 5)),
+        ("aten::convolution aten::_convolution aten::convolution_overrideable", _convolution(3, 4, 5, 6)),
+        ("aten::cudnn_convolution", _convolution(3, 2, 4)),
+        ("aten::miopen_convolution", _convolution(4, 3, 5)),
+        ("aten::convolution_backward", _convolution_backward),
+        (
+            "aten::scaled_dot_product_attention aten::_scaled_dot_product_attention_math"
+            " aten::_scaled_dot_product_flash_attention aten::_scaled_dot_product_efficient_attention"
+            " aten::_scaled_dot_product_cudnn_attention aten::_scaled_dot_product_fused_attention_overrideable",
+            _attention(),
+        ),
+        (
+            "aten::_scaled_dot_product_flash_attention_backward"
+            " aten::_scaled_dot_product_efficient_attention_backward"
+            " aten::_scaled_dot_product_cudnn_attention_backward",
+            _attention(1, backward=True),
+        ),
+        (
+            "aten::_flash_attention_forward aten::_efficient_attention_forward flash_attn::_flash_attn_forward",
+            _attention(heads_last=True),
+        ),
+        (
+            "aten::_flash_attention_backward aten::_efficient_attention_backward flash_attn::_flash_attn_backward",
+            _attention(1, heads_last=True, backward=True),
+        ),
+    )
+    for name in names.split()
 }
 """Operator to its formula: operations, and elements moved at least. Einsums and others count through these."""

@@ -4,11 +4,9 @@ What a rank's GPU did comes from a GPU log that was imported with the reports, e
 of nsys.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +15,7 @@ from alltrace.recipes.analysis.sampled import gpu_series_of_host, plain_metric
 from alltrace.run.rank import Rank
 from alltrace.trace.arrays import Int64
 from alltrace.trace.gpu_log_words import COMMAND, IDLE, REASONS, reason_names
+from alltrace.trace.intervals import Merged, containing
 from alltrace.trace.number_text import number_ranges
 
 COLLECT = f"To see the GPUs' clocks, record `{COMMAND}` on each node and import it with --gpu-log."
@@ -27,6 +26,9 @@ _METRICS = {"gpc clock frequency": "sm_clock_mhz", "dram clock frequency": "memo
 _LOWER = 0.97  # a clock below this share of the peers' is lower; boost clocks of equal GPUs differ by less
 
 _MOSTLY = 0.5  # a reason counts if it holds in this share of the samples
+
+
+_State = TypeVar("_State")
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,8 @@ def gpu_state(rank: Rank, spans: Int64) -> GpuState | None:
 def state_of_log(log: Any, spans: Int64) -> GpuState | None:
     """The same of the rank's rows of `gpu_log`, a `pyarrow.Table`."""
     reasons = log.column("event_reasons").fill_null(0).to_numpy()
-    rows = np.flatnonzero(_within(log.column("time").to_numpy(), spans) & ((reasons & IDLE) == 0))
+    inside = containing(Merged(*spans.T.copy()), log.column("time").to_numpy()) >= 0
+    rows = np.flatnonzero(inside & ((reasons & IDLE) == 0))
     if not len(rows):
         return None
     bits = sum(bit for bit in REASONS if np.mean((reasons[rows] & bit) != 0) >= _MOSTLY)
@@ -75,20 +78,12 @@ def _state_of_metrics(rank: Rank, spans: Int64) -> GpuState | None:
     for series in gpu_series_of_host(rank):
         name = _METRICS.get(plain_metric(series.metric))
         if name is not None:
-            mine = series.values[_within(series.times, spans)]
+            mine = series.values[containing(Merged(*spans.T.copy()), series.times) >= 0]
             parts_of.setdefault(name, []).append(np.where(mine > 1e5, mine / 1e6, mine))  # in Hz, by some versions
     values = {name: np.concatenate(parts) for name, parts in parts_of.items()}
     samples = max((len(v) for v in values.values()), default=0)
     clock, memory = (median(values[name]) if name in values else None for name in _METRICS.values())
     return GpuState(clock, memory, samples=samples) if samples else None
-
-
-def _within(times: Int64, spans: Int64) -> NDArray[np.bool_]:
-    at = np.searchsorted(spans[:, 0], times, "right") - 1
-    if not len(spans):
-        return np.zeros(len(times), np.bool_)
-    inside: NDArray[np.bool_] = (at >= 0) & (times < spans[np.maximum(at, 0), 1])
-    return inside
 
 
 def median(values: NDArray[np.float64]) -> float | None:
@@ -103,6 +98,15 @@ def typical(states: Iterable[Any], names: Sequence[str]) -> dict[str, float | No
     return {name: median(np.array([getattr(s, name) for s in states], np.float64)) for name in names}
 
 
+def own_and_peers(
+    states: Mapping[int, _State | None], ranks: Sequence[int]
+) -> tuple[list[int], list[_State], list[_State]]:
+    """The numbers and states of some ranks, and the states of the others; without those of which none is known."""
+    by_rank = {rank: state for rank, state in states.items() if state is not None}
+    numbers = sorted(by_rank.keys() & set(ranks))
+    return numbers, [by_rank[rank] for rank in numbers], [by_rank[rank] for rank in by_rank if rank not in numbers]
+
+
 def beside_peers(keys: Mapping[str, str], mine: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, float]:
     """Evidence: what is known of some and of their peers, by the key of each value; the peers' begin with `peers_`."""
     each = ((prefix + key, of[name]) for name, key in keys.items() for prefix, of in (("", mine), ("peers_", others)))
@@ -111,12 +115,9 @@ def beside_peers(keys: Mapping[str, str], mine: Mapping[str, Any], others: Mappi
 
 def compared(states: Mapping[int, GpuState | None], ranks: Sequence[int]) -> Comparison:
     """State of the GPUs of `ranks` compared with those of the others."""
-    by_rank = {r: s for r, s in states.items() if s is not None}
-    own = [by_rank[r] for r in sorted(set(ranks)) if r in by_rank]
+    numbers, own, peers = own_and_peers(states, ranks)
     if not own:
         return Comparison(COLLECT, {})
-    numbers = sorted(r for r in set(ranks) if r in by_rank)
-    peers = [s for r, s in by_rank.items() if r not in set(ranks)]
     mine, others = typical(own, _VALUES), typical(peers, _VALUES)
     evidence = beside_peers({name: name for name in _VALUES}, mine, others)
     bits = sum(bit for bit in REASONS if np.mean([s.reasons & bit != 0 for s in own]) >= _MOSTLY)

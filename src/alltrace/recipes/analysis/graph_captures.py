@@ -5,8 +5,6 @@ of the capture, which ran nothing by themselves. If a trace has both, kernel and
 of a graph are numbered as they are made, which is the order of the launches.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -3,8 +3,6 @@
 Both come from what nsys records of CPUs: scheduling events of threads (`sched`) and CPU samples (`samples`).
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from alltrace.recipes.analysis.gpu_state import Comparison, beside_peers, median, typical
+from alltrace.recipes.analysis.gpu_state import Comparison, beside_peers, median, own_and_peers, typical
 from alltrace.run.rank import Rank
 from alltrace.trace.arrays import Int64, integers
 from alltrace.trace.intervals import (
@@ -75,9 +73,8 @@ class CpuPlaces:
 
     # how often one came to another CPU, per second on CPUs; None without scheduling events
     moves_per_s: float | None = None
-    homes: Mapping[str, float] = field(
-        default_factory=dict
-    )  # shares of the time by number of the CPU, of `_SETTLED` or more
+    # shares of the time by number of the CPU, of `_SETTLED` or more
+    homes: Mapping[str, float] = field(default_factory=dict)
     sockets: Mapping[str, float] = field(default_factory=dict)  # shares of the time by socket, if the host has several
     socket_cpus: Mapping[str, str] = field(default_factory=dict)  # the CPUs of each socket, likewise
     near: str = ""  # the CPUs near the rank's GPU, as NCCL states them
@@ -101,18 +98,16 @@ def cpu_places(rank: Rank, threads: Int64) -> CpuPlaces | None:
         table = rank.table("samples", READS["samples"])
         thread, cpu = (integers(table.column(c), -1) for c in ("thread", "cpu"))
         mine = np.isin(thread, threads) & (cpu >= 0)
-        cpu, weight = cpu[mine], np.ones(mine.sum(), np.int64)
+        thread, cpu, weight = thread[mine], cpu[mine], np.ones(mine.sum(), np.int64)
     else:
         return None
     total = float(weight.sum())
     if not total:
         return None
-    moves = (
-        int(((thread[1:] == thread[:-1]) & (cpu[1:] != cpu[:-1])).sum()) / (total / 1e9) if rank.has("sched") else None
-    )
+    moves = int(((thread[1:] == thread[:-1]) & (cpu[1:] != cpu[:-1])).sum())
     shares = np.bincount(np.maximum(cpu, 0), weight) / total
     homes = {str(n): float(shares[n]) for n in np.flatnonzero(shares >= _SETTLED).tolist()}
-    return replace(_nodes(rank, shares), moves_per_s=moves, homes=homes)
+    return replace(_nodes(rank, shares), moves_per_s=moves / (total / 1e9) if rank.has("sched") else None, homes=homes)
 
 
 def _nodes(rank: Rank, shares: NDArray[np.float64]) -> CpuPlaces:
@@ -227,11 +222,9 @@ def _sampled(rank: Rank, threads: Int64, spans: Merged) -> tuple[str, float]:
 
 def compared_hosts(states: Mapping[int, HostState | None], ranks: Sequence[int]) -> Comparison:
     """What the launching threads of `ranks` did compared with those of the others."""
-    by_rank = {r: s for r, s in states.items() if s is not None}
-    numbers = sorted(r for r in set(ranks) if r in by_rank)
+    numbers, own, peers = own_and_peers(states, ranks)
     if not numbers:
         return Comparison(COLLECT, {})
-    own, peers = [by_rank[r] for r in numbers], [s for r, s in by_rank.items() if r not in set(ranks)]
     keys = {"on_cpu_share": "on_cpu_share", "taken_share": "cpu_taken_share", "running": "running_threads"}
     mine, others = typical(own, list(keys)), typical(peers, list(keys))
     if (1.0 if mine["on_cpu_share"] is None else mine["on_cpu_share"]) >= _BUSY:
@@ -267,9 +260,8 @@ def compared_places(
 ) -> Comparison:
     """Whether launching threads of `ranks` wander between CPUs more than others, or share theirs with another rank."""
     by_rank = {r: s for r, s in states.items() if s is not None}
-    own = sorted(r for r in set(ranks) if r in by_rank)
-    groups = (own, by_rank.keys() - set(ranks))
-    moves, usual = (typical((by_rank[r] for r in group), ["moves_per_s"])["moves_per_s"] for group in groups)
+    own, *groups = own_and_peers(states, ranks)
+    moves, usual = (typical(group, ["moves_per_s"])["moves_per_s"] for group in groups)
     evidence: dict[str, float] = {}
     parts = []
     if moves is not None and usual is not None and moves >= max(_OFTEN, _MORE_OFTEN * usual):
@@ -316,14 +308,12 @@ def _on_another_node(rank: int, by_rank: Mapping[int, CpuPlaces], hosts: Mapping
         if place.away_share < _SETTLED:
             return 0.0, ""
         where = f", most on CPU {number_ranges([int(cpu) for cpu in place.homes])}" if place.homes else ""
-        return (
-            place.away_share,
-            (
-                f"The launching thread of rank {rank} was away from the NUMA node of its GPU for"
-                f" {100 * place.away_share:.0f} % of its time{where}: bind it to CPUs {place.near}, which NCCL's log"
-                " states as near that GPU."
-            ),
+        words = (
+            f"The launching thread of rank {rank} was away from the NUMA node of its GPU for"
+            f" {100 * place.away_share:.0f} % of its time{where}: bind it to CPUs {place.near}, which NCCL's log states"
+            " as near that GPU."
         )
+        return place.away_share, words
     others = [o for o in by_rank if o != rank and hosts.get(o) == hosts.get(rank)]
     alike = [o for o in others if place.numa_node is not None and by_rank[o].numa_node == place.numa_node]
     peers = alike or (others if place.numa_node is None else [])
@@ -333,14 +323,11 @@ def _on_another_node(rank: int, by_rank: Mapping[int, CpuPlaces], hosts: Mapping
         whose = f"whose GPUs are of the same NUMA node ({place.numa_node})" if alike else "of the same host"
         share = 1 - place.sockets.get(usual, 0.0)
         unknown = "" if alike else " Which socket its GPU is attached to is not stated."
-        return (
-            share,
-            (
-                f"The launching thread of rank {rank} spent {100 * share:.0f} % of its time away from socket {usual}"
-                f" (CPUs {place.socket_cpus.get(usual)}), from which ranks {number_ranges(peers)} {whose}"
-                f" launch.{unknown}"
-            ),
+        words = (
+            f"The launching thread of rank {rank} spent {100 * share:.0f} % of its time away from socket {usual} (CPUs"
+            f" {place.socket_cpus.get(usual)}), from which ranks {number_ranges(peers)} {whose} launch.{unknown}"
         )
+        return share, words
     second, *rest = (1 - max(p.sockets.values(), default=1.0) for p in (place, *(by_rank[o] for o in others)))
     if second < max(_SETTLED, _MORE_OFTEN * (median(np.array(rest)) or 0.0)):
         return 0.0, ""
@@ -348,7 +335,5 @@ def _on_another_node(rank: int, by_rank: Mapping[int, CpuPlaces], hosts: Mapping
     where = ", ".join(
         f"{100 * share:.0f} % on socket {socket} (CPUs {place.socket_cpus.get(socket)})" for share, socket in shares
     )
-    return (
-        second,
-        f"The launching thread of rank {rank} ran on several sockets, {where} of its time: bind it to CPUs of one.",
-    )
+    launching = f"The launching thread of rank {rank} ran on several sockets"
+    return second, f"{launching}, {where} of its time: bind it to CPUs of one."

@@ -5,8 +5,6 @@ last has arrived, so the one that took the shortest time arrived last, and what 
 holds where all members were timed by the GPU; the times are whole microseconds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -19,7 +17,7 @@ from alltrace.align.nccl_names import SYNCHRONISING
 from alltrace.recipes.base import Column, Option, Part, RunFacts
 from alltrace.run.rank import Rank
 from alltrace.trace.arrays import Int64, integers
-from alltrace.trace.distinct import distinct_rows
+from alltrace.trace.distinct import distinct_rows, run_starts
 from alltrace.trace.nccl_words import GPU_TIMING
 from alltrace.trace.number_text import number_ranges
 
@@ -94,12 +92,10 @@ def recorded(parts: Sequence[Part]) -> Recorded:
     keys, place = distinct_rows(group, op, integers(whole.column("sequence"), -1))
     # a rank that was started again has two records of one number; the later one stays
     order = np.lexsort((np.arange(len(rank)), rank, place))
-    last = np.concatenate((place[order][1:] != place[order][:-1], [True]))
-    last[:-1] |= rank[order][1:] != rank[order][:-1]
-    order = order[last]
+    order = order[np.append(run_starts(place[order], rank[order])[1:], len(order)) - 1]
     place, rank, length, size, of, on_gpu = (v[order] for v in (place, rank, length, size, of, on_gpu))
-    first = np.flatnonzero(np.concatenate(([True], place[1:] != place[:-1])))
-    members = np.diff(np.concatenate((first, [len(place)])))
+    first = run_starts(place)
+    members = np.diff(np.append(first, len(place)))
     shortest, longest = np.minimum.reduceat(length, first), np.maximum.reduceat(length, first)
     words = np.array(ops.dictionary.to_pylist(), object)[keys[1]]
     expected = np.maximum.reduceat(of, first)
@@ -114,24 +110,10 @@ def recorded(parts: Sequence[Part]) -> Recorded:
     names = [str(n) for n in groups.dictionary.to_pylist()]
     ranks = [np.unique(rank[keys[0][place] == g]).tolist() for g in range(len(names))]
     wait, certain = (np.add.reduceat(v, first) for v in (waited, np.where(waited >= _CERTAIN_NS, waited, 0)))
-    return Recorded(
-        names,
-        ranks,
-        keys[0][several],
-        words[several],
-        np.maximum.reduceat(size, first)[several],
-        expected[several],
-        complete[several],
-        shortest[several],
-        longest[several],
-        np.where(complete, longest - shortest, 0)[several],
-        wait[several],
-        certain[several],
-        rank[latest][several],
-        number[place][mine],
-        rank[mine],
-        waited[mine],
-    )
+    largest, skew = np.maximum.reduceat(size, first), np.where(complete, longest - shortest, 0)
+    of_instances = (keys[0], words, largest, expected, complete, shortest, longest, skew, wait, certain, rank[latest])
+    of_members = (number[place], rank, waited)
+    return Recorded(names, ranks, *(v[several] for v in of_instances), *(v[mine] for v in of_members))
 
 
 def notes_on(records: Recorded, parts: Sequence[Part], run: RunFacts) -> list[str]:

@@ -20,8 +20,6 @@ Libraries write both into the names of their kernels. Names and the sources of t
 * `triton_poi_fused_...`: PyTorch, `torch/_inductor`; what it has fused already.
 """
 
-from __future__ import annotations
-
 import re
 from functools import lru_cache
 from typing import NamedTuple
@@ -48,8 +46,6 @@ FP64, FP32, TF32X3, TF32, HALF, FP8, FP4 = "fp64", "fp32", "3xtf32", "tf32", "ha
 
 
 class KernelFamily(NamedTuple):
-    """What a kernel does."""
-
     # one of those of `alltrace.trace.kernel_families`
     family: str
     precision: str | None = None  # the format of the products, one of `FP64` to `FP4`; None if the name does not say

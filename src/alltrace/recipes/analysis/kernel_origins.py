@@ -1,7 +1,5 @@
 """Where a rank's kernels come from: operator, module and line of the program around the call that launched each."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -88,9 +86,8 @@ def main_origins(rank: Rank) -> dict[str, str]:
         own = ((origins.operators, codes[0]), (origins.modules, codes[1]), (origins.lines, codes[2]))
         operator, module, line = (names[code] if code >= 0 else None for names, code in own)
         if len(words) < _MOST_NAMES and name not in words and (operator or module or line):
-            words[name] = ", ".join(
-                part for part in (operator, module and f"in {module}", line and f"at {line}") if part
-            )
+            parts = (operator, module and f"in {module}", line and f"at {line}")
+            words[name] = ", ".join(part for part in parts if part)
     texts = rank.texts(pa.array(list(words), pa.int64())).to_pylist()
     return {text: origin for text, origin in zip(texts, words.values(), strict=True) if text}
 
@@ -106,9 +103,8 @@ def _lines(rank: Rank, program: Program) -> Nodes:
     frames = rank.table("frames", FRAMES)
     if not frames.num_rows:
         stacks = program.nodes("stack")
-        return Nodes(
-            stacks.at, stacks.key, [_own_line(s.split(";")) if s else None for s in stacks.names], stacks.shapes
-        )
+        innermost = [_own_line(s.split(";")) if s else None for s in stacks.names]
+        return Nodes(stacks.at, stacks.key, innermost, stacks.shapes)
     frames = frames.filter(frames.column("thread").is_valid())
     ids, place = distinct(integers(frames.column("name")))
     names = rank.texts(pa.array(ids, pa.int64())).to_pylist()

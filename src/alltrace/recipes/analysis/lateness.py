@@ -1,13 +1,10 @@
 """Why a rank is late: what it did from one operation of a communicator to the next, against its peers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from alltrace.recipes.analysis.change_in_time import throttled
 from alltrace.recipes.analysis.device_intervals import device_activity
@@ -17,7 +14,8 @@ from alltrace.replay.join import Replay
 from alltrace.replay.peers import Peers
 from alltrace.run.clock import ClockMap
 from alltrace.run.rank import Rank
-from alltrace.trace.arrays import Int64, integers, is_one_of
+from alltrace.trace.arrays import Flags, Floats, Int64, integers, is_one_of
+from alltrace.trace.distinct import run_starts
 from alltrace.trace.intervals import Merged, difference, exclusive, intersection, merge, overlap_ns, union
 
 # How lateness behaves: in which steps it comes back, and whether it follows a node or a stage of a pipeline.
@@ -104,25 +102,18 @@ def stages(members: Any) -> list[list[int]]:
     equal length are of one stage. A ring is cut before its lowest rank.
     """
     neighbours = _neighbours(members)
-    chains: list[list[int]] = []
-    left = set(neighbours)
-    if not left or any(len(n) > 2 for n in neighbours.values()):
+    if any(len(n) > 2 for n in neighbours.values()):
         return []
-    while left:
-        group, todo = set(), [min(left)]
-        while todo:
-            rank = todo.pop()
-            if rank not in group:
-                group.add(rank)
-                todo += neighbours[rank]
-        left -= group
-        ends = sorted(r for r in group if len(neighbours[r]) == 1)
-        at: int | None = ends[0] if ends else min(group)
-        chain: dict[int, None] = {}
-        while at is not None:
-            chain[at] = None
-            at = min((n for n in neighbours[at] if n not in chain), default=None)
-        chains.append(list(chain))
+    chains: list[list[int]] = []
+    seen: set[int] = set()
+    for start in sorted(neighbours, key=lambda r: (len(neighbours[r]), r)):  # ends of chains come first
+        chain: list[int] = []
+        at: int | None = start
+        while at is not None and at not in seen:
+            chain.append(at)
+            seen.add(at)
+            at = min(neighbours[at] - seen, default=None)
+        chains += [chain] if chain else []
     if len({len(c) for c in chains}) != 1:
         return []
     return [sorted(c[place] for c in chains) for place in range(len(chains[0]))]
@@ -145,8 +136,6 @@ def _neighbours(members: Any) -> dict[int, set[int]]:
 
 # When a rank is slower than others: always, from a step on, or sometimes.
 
-Float = NDArray[np.float64]
-
 ALWAYS, SINCE, SOMETIMES = "always", "from a step on", "sometimes"
 
 _LEAST = 0.01  # a rank is slower if it takes this share of a step longer
@@ -154,15 +143,13 @@ _LEAST = 0.01  # a rank is slower if it takes this share of a step longer
 
 @dataclass(frozen=True)
 class Slower:
-    """When one rank is slower."""
-
     when: str  # `ALWAYS`, `SINCE` or `SOMETIMES`
-    steps: NDArray[np.bool_]  # in which steps, (steps)
+    steps: Flags  # in which steps, (steps)
     slowdown: float  # how many times as long it takes in them as the fastest quarter of the ranks
     excess_ns: int  # what it takes longer in them, summed
 
 
-def slower_steps(own_ns: Float) -> dict[int, Slower]:
+def slower_steps(own_ns: Floats) -> dict[int, Slower]:
     """The ranks, by place, that take longer by themselves than others; `own_ns`: (ranks, steps), NaN if unknown."""
     has_time = ~np.isnan(own_ns)
     every = has_time[has_time.any(axis=1)].all(axis=0)
@@ -205,11 +192,10 @@ class Lateness:
     before_ns: Int64
     compute: Merged  # when compute kernels ran while one of the operations did
 
-    def placed(self, clock: ClockMap) -> Lateness:
+    def placed(self, clock: ClockMap) -> "Lateness":
         """What a rank in the time of its files did, on the run's clock."""
-        return Lateness(
-            self.row, clock.lengths(self.before_ns), Merged(*(clock.apply(times) for times in self.compute))
-        )
+        compute = Merged(*(clock.apply(times) for times in self.compute))
+        return Lateness(self.row, clock.lengths(self.before_ns), compute)
 
 
 def lateness(rank: Rank) -> Lateness:
@@ -221,9 +207,8 @@ def lateness(rank: Rank) -> Lateness:
     if members is None or not members.num_rows:
         nothing = np.empty(0, np.int64)
         return Lateness(nothing, nothing.reshape(0, 4), merge(nothing, nothing))
-    row, start, end, group = (
-        members.column(c).to_numpy().astype(np.int64) for c in ("row", "start", "end", "communicator")
-    )
+    columns = (members.column(c) for c in ("row", "start", "end", "communicator"))
+    row, start, end, group = (column.to_numpy().astype(np.int64) for column in columns)
     end = np.maximum(start, end)
     order = np.lexsort((end, start, group))
     row, start, end, group = row[order], start[order], end[order], group[order]
@@ -242,8 +227,6 @@ def lateness(rank: Rank) -> Lateness:
 
 @dataclass(frozen=True)
 class Cause:
-    """Why a rank is late."""
-
     name: str | None  # one of `CAUSES`, `mixed` if none has four fifths of the excess, or None if there is no excess
     share: float  # the share of the excess that the greatest class has
     # time beyond the peers' median in each of `CAUSES`, summed over the operations at which the rank was last
@@ -254,8 +237,8 @@ def causes(instance: Int64, rank: Int64, last: Int64, before_ns: Int64) -> dict[
     """The cause of each rank's lateness; `last`: the last rank of each member's instance, -1 if no wait counts."""
     if not len(instance):
         return {}
-    firsts = np.flatnonzero(np.concatenate(([True], instance[1:] != instance[:-1])))
-    size = np.diff(np.concatenate((firsts, [len(instance)])))
+    firsts = run_starts(instance)
+    size = np.diff(np.append(firsts, len(instance)))
     number = np.repeat(np.arange(len(firsts)), size)
     own = rank == last[firsts][number]
     others = size - np.bincount(number, own, len(firsts)).astype(np.int64)

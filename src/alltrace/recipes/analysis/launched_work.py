@@ -1,7 +1,5 @@
 """A rank's GPU work with the call that launched each piece."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

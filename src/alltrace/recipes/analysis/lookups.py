@@ -1,7 +1,5 @@
 """Values of a rank's dictionary tables at row numbers, and texts at name ids."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -3,8 +3,6 @@
 Both come from the adapters' and switches' counters that nsys samples (`nic_metrics`, `switch_metrics`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -122,9 +120,7 @@ def slow_adapters(states: Mapping[str, NetworkState]) -> SlowAdapters | None:
     slow = [(host, one) for host, one in alike if one.sending_gb_per_s < _LOWER * rate]
     if len(alike) < _FEWEST_ADAPTERS or not slow:
         return None
-    names, hosts = (
-        tuple(sorted(set(values))) for values in ([one.name for _, one in slow], [host for host, _ in slow])
-    )
+    names, hosts = tuple(sorted({one.name for _, one in slow})), tuple(sorted({host for host, _ in slow}))
     peers = [one.sending_gb_per_s for of in alike if of not in slow for one in of[1:]]
     same_names = [of for of in alike if of[1].name in names]
     own_rate = float(np.median([one.sending_gb_per_s for _, one in slow]))
@@ -146,10 +142,8 @@ def compared_networks(states: Mapping[str, NetworkState], hosts: Sequence[str]) 
     own = [states[h] for h in hosts if h in states]
     if not own:
         return Comparison(COLLECT, {})
-    mine, others = (
-        typical(own, [*_VALUES, _SWITCH]),
-        typical([s for h, s in states.items() if h not in set(hosts)], list(_VALUES)),
-    )
+    peers = [state for host, state in states.items() if host not in set(hosts)]
+    mine, others = typical(own, [*_VALUES, _SWITCH]), typical(peers, list(_VALUES))
     evidence = beside_peers(_VALUES, mine, others) | beside_peers({_SWITCH: _SWITCH}, mine, {_SWITCH: None})
     waiting = max(own, key=lambda s: s.wait_ticks_per_ms or 0.0).adapter
     who = f"host {hosts[0]}" if len(hosts) == 1 else f"{len(hosts)} hosts"

@@ -17,8 +17,6 @@ overlap freely, so no stack is assumed anywhere:
 All times are int64 and every comparison is of whole ns. Work is O(n log n) in array operations; nothing is compiled.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property

@@ -13,8 +13,6 @@
 * strided: operands whose elements do not lie in the order in which they are read.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from math import ceil, prod
@@ -58,8 +56,6 @@ _WRITES_FIRST = frozenset("copy_ fill_ zero_".split())
 
 
 class Reason(NamedTuple):
-    """What keeps an operator from its roof."""
-
     name: str  # in two or three words
     says: str  # with its numbers
     advice: str  # what to do about it
@@ -123,9 +119,7 @@ def _of_product(stem: str, call: Call, units: int, kernel: str) -> list[Reason]:
     if len(a) > len(b) == 2:
         a = (prod(a[:-1]), a[-1])
     batch, m, k, n = prod(a[:-2]), a[-2], a[-1], b[-1]
-    reasons = []
-    if uneven := _misaligned(call, {"k": k, "n": n} if n > 1 else {"k": k}, first):
-        reasons.append(uneven)
+    reasons = _misaligned(call, {"k": k, "n": n} if n > 1 else {"k": k}, first)
     if k <= _FEW_ROWS < min(m, n):
         says = (
             f"memory-bound: sums of only {k} products, so that reading and writing {m:,} x {n:,} values takes longer"
@@ -139,18 +133,19 @@ def _of_product(stem: str, call: Call, units: int, kernel: str) -> list[Reason]:
         advice = "process more rows at once (a larger batch, or several requests together)"
         return [*reasons, Reason("few rows", says, advice, by_shape=True)]
     tiles = batch * _tiles(m, n, kernel)
-    if 2 * tiles <= units:
-        reasons.append(_few_tiles(tiles, units, f"the {m} x {n} result", k))
-    return reasons + _inner_stride(call, 2)
+    return [*reasons, *_few_tiles(tiles, units, f"the {m} x {n} result", k), *_inner_stride(call, 2)]
 
 
-def _few_tiles(tiles: int, units: int, of_what: str, length: int) -> Reason:
+def _few_tiles(tiles: int, units: int, of_what: str, length: int) -> list[Reason]:
+    """That a result has so few tiles that half of the multiprocessors have none."""
+    if 2 * tiles > units:
+        return []
     has = "a single tile" if tiles == 1 else f"{tiles:,} tiles"
     says = f"few tiles: {of_what} has {has} for {units:,} multiprocessors, each a sum of {length:,}"
     advice = (
         "let several kernels or a split of the sum (split-K, stream-K, smaller tiles) share it, or batch such products"
     )
-    return Reason("few tiles", says, advice, tiles, on_any=True)
+    return [Reason("few tiles", says, advice, tiles, on_any=True)]
 
 
 def _tiles(m: int, n: int, kernel: str) -> int:
@@ -161,21 +156,21 @@ def _tiles(m: int, n: int, kernel: str) -> int:
     return max(ceil(m / height) * ceil(n / width), ceil(n / height) * ceil(m / width)) * max(parts, 1)
 
 
-def _misaligned(call: Call, sizes: dict[str, int], first: int = 0) -> Reason | None:
+def _misaligned(call: Call, sizes: dict[str, int], first: int = 0) -> list[Reason]:
     """That the sizes of rows, or their strides where these are recorded, are no multiples of 16 bytes."""
     width = next((width_of(t) for s, t in zip(call.shapes[first:], call.types[first:], strict=False) if s), None) or 0
     step = _ALIGNED_BYTES // width if 0 < width <= _ALIGNED_BYTES else 1
     strides = [s for shape, s in _layouts(call) if len(shape) > 1]
     if strides and all(n % step == 0 for s in strides for n in s if n > 1) and "head size" not in sizes:
-        return None  # padded rows
+        return []  # padded rows
     uneven = {name: size for name, size in sizes.items() if size % step and size > step}
     if not uneven:
-        return None
+        return []
     named = ", ".join(f"{name} {size}" for name, size in uneven.items())
     multiple = "is no multiple" if len(uneven) == 1 else "are no multiples"
     says = f"misaligned: {named} {multiple} of {step} elements ({_ALIGNED_BYTES} bytes)"
     padded = ", ".join(str(ceil(size / (8 * step)) * 8 * step) for size in dict.fromkeys(uneven.values()))
-    return Reason("misaligned", says, f"pad to multiples of {8 * step}, such as {padded}", on_any=True)
+    return [Reason("misaligned", says, f"pad to multiples of {8 * step}, such as {padded}", on_any=True)]
 
 
 def _of_convolution(call: Call, units: int, kernel: str, *, backward: bool) -> list[Reason]:
@@ -190,14 +185,13 @@ def _of_convolution(call: Call, units: int, kernel: str, *, backward: bool) -> l
         )
         advice = "use channels-last memory and a 16-bit format, fuse it with its neighbours, or use fewer groups"
         return [Reason("depthwise" if w[1] == 1 else "grouped", says, advice)]
-    reasons = []
     if channels < _FEW_CHANNELS:
         size = " x ".join(map(str, x[2:]))
         says = f"few channels: {channels} input channels of {size} fill no matrix unit, which adds 8 or more at once"
         advice = "pad the input to 4 or 8 channels, or rearrange pixels into channels (space to depth)"
-        reasons.append(Reason("few channels", says, advice))
-    elif uneven := _misaligned(call, {"input channels": channels, "output channels": w[0]}):
-        reasons.append(uneven)
+        reasons = [Reason("few channels", says, advice)]
+    else:
+        reasons = _misaligned(call, {"input channels": channels, "output channels": w[0]})
     if prod(w[2:]) == 1 and not is_half(call):
         rows = x[0] * prod(x[2:])
         product = f"{rows:,} x {channels:,} and {channels:,} x {w[0]:,}"
@@ -205,9 +199,7 @@ def _of_convolution(call: Call, units: int, kernel: str, *, backward: bool) -> l
         advice = "use channels-last memory and a 16-bit format, so that it runs as a plain product"
         reasons.append(Reason("pointwise", says, advice, on_any=True))
     tiles = _tiles(x[0] * prod(x[2:]), w[0], kernel)
-    if 2 * tiles <= units:
-        reasons.append(_few_tiles(tiles, units, f"the result of a {window} convolution", channels * prod(w[2:])))
-    return reasons
+    return reasons + _few_tiles(tiles, units, f"the result of a {window} convolution", channels * prod(w[2:]))
 
 
 def _of_attention(stem: str, call: Call, units: int) -> list[Reason]:
@@ -215,35 +207,30 @@ def _of_attention(stem: str, call: Call, units: int) -> list[Reason]:
     q, k = call.shape(first, 4), call.shape(first + 1, 4)
     heads, sequence = (2, 1) if stem.startswith(("_flash", "_efficient")) else (1, 2)
     queries, keys, size = q[sequence], k[sequence], q[3]
-    reasons = []
-    if uneven := _misaligned(call, {"head size": size}):
-        reasons.append(uneven)
     tiles = q[0] * q[heads] * ceil(queries / _QUERIES_OF_A_TILE)
+    few = _few_tiles(tiles, units, f"attention of {q[0] * q[heads]} heads and {queries:,} queries", keys)
     if queries == 1 or (queries < _FEW_ROWS and keys > _SHORT):
         queries_text = "one query" if queries == 1 else f"{queries} queries"
         says = f"memory-bound: {queries_text} for {keys:,} keys and values, which are read for few operations"
-        reasons.append(
-            Reason("few queries", says, "decode more sequences at once, or share keys between heads", by_shape=True)
-        )
+        advice = "decode more sequences at once, or share keys between heads"
+        reason = Reason("few queries", says, advice, by_shape=True)
     elif keys <= _SHORT:
-        blocks = q[0] * q[heads]
         says = (
-            f"short sequence: {keys} keys for each of {blocks:,} heads, so that a block's overhead outweighs its"
-            " products"
+            f"short sequence: {keys} keys for each of {q[0] * q[heads]:,} heads, so that a block's overhead outweighs"
+            " its products"
         )
-        reasons.append(
-            Reason("short sequence", says, "pack short sequences into one call, or use a kernel for short sequences")
-        )
-    elif 2 * tiles <= units:
-        reasons.append(_few_tiles(tiles, units, f"attention of {q[0] * q[heads]} heads and {queries:,} queries", keys))
+        advice = "pack short sequences into one call, or use a kernel for short sequences"
+        reason = Reason("short sequence", says, advice)
+    elif few:
+        (reason,) = few
     else:
         says = (
             f"low efficiency: a long sequence of {keys:,} keys has work for all multiprocessors, which the kernel does"
             " not use"
         )
         advice = "use a newer kernel for this device (FlashAttention-3, cuDNN, Composable Kernel, AITER)"
-        reasons.append(Reason("low efficiency", says, advice))
-    return reasons + _inner_stride(call, 1)
+        reason = Reason("low efficiency", says, advice)
+    return [*_misaligned(call, {"head size": size}), reason, *_inner_stride(call, 1)]
 
 
 def _of_experts(call: Call) -> list[Reason]:
@@ -255,11 +242,8 @@ def _of_experts(call: Call) -> list[Reason]:
         says = (
             f"memory-bound: few tokens per expert: {routing} are {share} for each, which reads all its weights for them"
         )
-        return [
-            Reason(
-                "few tokens per expert", says, "batch more tokens, or spread experts over fewer devices", by_shape=True
-            )
-        ]
+        advice = "batch more tokens, or spread experts over fewer devices"
+        return [Reason("few tokens per expert", says, advice, by_shape=True)]
     return []
 
 
@@ -276,13 +260,8 @@ def _of_elements(stem: str, call: Call) -> list[Reason]:
     sizes = {prod(s) for s in call.shapes if prod(s) > 1}
     if not strided and len(sizes) > 1 and stem.rstrip("_") not in _NORMS:
         says = "memory-bound: it reads operands of different shapes (broadcast) at a poor bandwidth"
-        return [
-            Reason(
-                "broadcast",
-                says,
-                "fuse it with its neighbours (torch.compile), or lay the smaller operand out like the other",
-            )
-        ]
+        advice = "fuse it with its neighbours (torch.compile), or lay the smaller operand out like the other"
+        return [Reason("broadcast", says, advice)]
     return strided
 
 
@@ -297,11 +276,8 @@ def _strided(call: Call) -> list[Reason]:
 def _inner_stride(call: Call, last: int) -> list[Reason]:
     """That in none of the last dimensions of a matrix its elements follow one another."""
     matrices = [(shape, s) for shape, s in _layouts(call) if len(shape) > 1]
-    return (
-        [_STRIDED]
-        if any(all(n != 1 and d > 1 for n, d in zip(s[-last:], h[-last:], strict=True)) for h, s in matrices)
-        else []
-    )
+    apart = (all(n != 1 and d > 1 for n, d in zip(s[-last:], h[-last:], strict=True)) for h, s in matrices)
+    return [_STRIDED] if any(apart) else []
 
 
 def _layouts(call: Call) -> list[tuple[Shape, Shape]]:

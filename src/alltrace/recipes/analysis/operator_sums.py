@@ -1,12 +1,10 @@
 """What one rank contributes to the recipe `operators`: sums by operator, module, range or stack."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -106,7 +104,7 @@ class Program:
         self.operators: _Operators = _operators(rank, self._ranges, np.flatnonzero(self._domain == _OPERATOR))
 
     @classmethod
-    def of(cls, rank: Rank) -> Program:
+    def of(cls, rank: Rank) -> Self:
         """The sums of a rank; computed once if recipes share the rank's tables."""
         return once(rank, "program", lambda: cls(rank))
 

@@ -1,7 +1,5 @@
 """The grid of ranks that communicators form: tensor, expert, data and pipeline parallel groups at regular strides."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 

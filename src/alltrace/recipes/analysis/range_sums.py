@@ -1,7 +1,5 @@
 """Sums over items in ranges, and paths from the outermost range to each; ranges are arrays of thread, start, end."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -59,8 +57,7 @@ class Intervals:
     def __len__(self) -> int:
         return len(self.start)
 
-    def of(self, rows: Any) -> Intervals:
-        """The values of some rows."""
+    def of(self, rows: Any) -> "Intervals":
         return Intervals(self.thread[rows], self.start[rows], self.end[rows])
 
 

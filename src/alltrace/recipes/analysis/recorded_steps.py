@@ -8,8 +8,6 @@ If a run of the same job is there, its steps tell how many collectives a step ha
 recorded steps lie within the capture.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol

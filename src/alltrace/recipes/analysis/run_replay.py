@@ -5,11 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+
 from alltrace.recipes.analysis.unrecorded import refuse_unrecorded
 from alltrace.recipes.base import Answer, Options, Part, RunFacts, alignment_of
-from alltrace.replay.join import Replay
-from alltrace.replay.peers import Peers
-from alltrace.replay.rank_graph import RankGraph
+from alltrace.recipes.execution.shared_tables import kept_once, once
+from alltrace.replay.change import Change, changed_weights, replayed
+from alltrace.replay.join import Replay, join
+from alltrace.replay.path import blame_ns
+from alltrace.replay.peers import Peers, peers_of
+from alltrace.replay.rank_graph import RankGraph, rank_graph
+from alltrace.replay.work import TABLES as WORK
+from alltrace.replay.work import copy_name
 from alltrace.run.rank import Rank
 from alltrace.trace.amounts import amount
 from alltrace.trace.errors import InputError
@@ -59,27 +67,17 @@ def graph_reads(_options: Options) -> dict[str, tuple[str, ...]]:
 
 def with_graph(reads: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
     """Tables and columns, and those besides that a rank's graph is made from."""
-    from alltrace.replay.work import TABLES as WORK
-
-    return {
-        t: tuple(dict.fromkeys((*reads.get(t, ()), *WORK.get(t, ()))))
-        for t in (*reads, *(t for t in WORK if t not in reads))
-    }
+    tables = dict.fromkeys((*reads, *WORK))
+    return {t: tuple(dict.fromkeys((*reads.get(t, ()), *WORK.get(t, ())))) for t in tables}
 
 
 def graph_of(rank: Rank, _options: Options | None = None) -> RankGraph:
     """The rank's graph, made once for all recipes that share the rank's tables, and kept with the run."""
-    from alltrace.recipes.execution.shared_tables import kept_once
-    from alltrace.replay.rank_graph import RankGraph, rank_graph
-
     return kept_once(rank, "graph", (RankGraph,), lambda own: rank_graph(own, matched_rows(own)))
 
 
 def replay_of(graphs: Sequence[RankGraph], run: RunFacts) -> Replay:
     """The joined graphs of ranks, made once for all recipes that share the run and have the same graphs."""
-    from alltrace.recipes.execution.shared_tables import once
-    from alltrace.replay.join import join
-
     # a replay keeps its graphs, so that their identities stay theirs
     sharing = () if run.members is None else run.members.sharing
     return once(run, ("replay", *map(id, graphs)), lambda: join(graphs, *alignment_tables(run), sharing))
@@ -87,17 +85,11 @@ def replay_of(graphs: Sequence[RankGraph], run: RunFacts) -> Replay:
 
 def peers_in(replay: Replay, run: RunFacts) -> Peers:
     """What the peers of a replay from `replay_of` take, made once likewise."""
-    from alltrace.recipes.execution.shared_tables import once
-    from alltrace.replay.peers import peers_of
-
     return once(run, ("peers", id(replay)), lambda: (replay, peers_of(replay, alignment_of(run).members)))[1]
 
 
 def costliest_rank(replay: Replay, peers: Peers, run: RunFacts) -> tuple[int, int] | None:
     """The rank that would save most at its peers' pace, and how much, ns; None if little. A few ranks are tried."""
-    from alltrace.recipes.execution.shared_tables import once
-    from alltrace.replay.change import Change, changed_weights, replayed
-    from alltrace.replay.path import blame_ns
 
     def find() -> tuple[int, int] | None:
         if len(replay.parts) < 2 or alignment_of(run).matching_reason is not None:
@@ -131,8 +123,6 @@ def other_culprit(replay: Replay, peers: Peers, run: RunFacts, named: Collection
 
 def matched_rows(rank: Rank) -> Any:
     """The rows of a rank's `collectives` that are members of an instance: int64 array."""
-    import numpy as np
-
     members = rank.shared("members")
     return np.empty(0, np.int64) if members is None else members.column("row").to_numpy().astype(np.int64)
 
@@ -162,11 +152,6 @@ def replay_notes(replay: Replay, members: Any) -> list[str]:
 
 def name_texts(run: RunFacts, names: Any) -> list[str]:
     """The text of each name of device work (`alltrace.replay.work.Work.name`), in order."""
-    import numpy as np
-    import pyarrow as pa
-
-    from alltrace.replay.work import copy_name
-
     kinds = {
         copy_name(w): f"copy {w}" for w in ("HtoD", "DtoH", "DtoD", "HtoH", "PtoP", "AtoD", "DtoA", "AtoA", "memset")
     }

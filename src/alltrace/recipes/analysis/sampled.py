@@ -1,7 +1,5 @@
 """Sampled values of a rank's GPUs and of other samplers, as series."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -11,12 +9,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from alltrace.recipes.analysis.lookups import look_up, texts_of
 from alltrace.recipes.execution.shared_tables import once
 from alltrace.run.rank import Rank
-from alltrace.trace.arrays import Int64, integers
+from alltrace.trace.arrays import Floats, Int64, integers
 from alltrace.trace.intervals import by_track
 
 # Samples of network adapters and InfiniBand switches.
@@ -40,7 +37,7 @@ class Traffic:
     metric: str
     starts: Int64  # starts, ascending; int64 array of n, ns
     ends: Int64  # ends
-    values: NDArray[np.float64]  # what was sampled, per millisecond; float64 array of n
+    values: Floats  # what was sampled, per millisecond; float64 array of n
 
 
 def traffic(rank: Rank) -> list[Traffic]:
@@ -77,8 +74,6 @@ def _word(metric: str) -> str:
     return next((word for text, word in _WORDS.items() if metric.lower().endswith(text)), metric)
 
 
-Reals = NDArray[np.float64]
-
 GPU_READS = ("time", "device", "metric", "value")
 _SUFFIX = re.compile(r"\s*\[[^\]]*\]\s*$")
 
@@ -95,7 +90,7 @@ class Series:
     key: tuple[int, ...]  # the source: the row of a device, or name ids
     metric: str  # the metric's name
     times: Int64  # int64 array of n, ns
-    values: Reals  # float64 array of n
+    values: Floats  # float64 array of n
 
 
 def gpu_series(rank: Rank) -> list[Series]:

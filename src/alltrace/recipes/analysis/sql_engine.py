@@ -5,8 +5,6 @@ names hold ids; the relation `names` (`id`, `value`) has their texts, and the ma
 else is within reach of a statement: no file, no extension, no variable of this program.
 """
 
-from __future__ import annotations
-
 import re
 import weakref
 from collections.abc import Iterator, Mapping, Sequence

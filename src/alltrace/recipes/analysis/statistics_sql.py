@@ -5,8 +5,6 @@ count. Adding these parts loses nothing: medians and quartiles over all ranks ar
 in 128 bits, so no digit depends on the order of rows or ranks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Literal
 

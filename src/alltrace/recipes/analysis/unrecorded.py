@@ -1,7 +1,5 @@
 """Time that was recorded, and time with possibly lost records, for the `merge` of questions about idle devices."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from alltrace.recipes.base import RunFacts

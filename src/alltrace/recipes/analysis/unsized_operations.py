@@ -1,7 +1,5 @@
 """Which record is missing if the sizes of communication are not known."""
 
-from __future__ import annotations
-
 from alltrace.recipes.base import RunFacts
 from alltrace.run.manifest import Manifest
 

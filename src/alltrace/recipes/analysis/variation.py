@@ -13,14 +13,11 @@ by the place of the split) are ordinary and slow steps. Slow steps that mostly b
 ever other ranks they rotate.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-Float = NDArray[np.float64]
+from alltrace.trace.arrays import Flags, Floats
 
 _NORMAL = 1.4826  # a normal distribution's deviation by its median absolute deviation
 
@@ -43,15 +40,13 @@ _LEAST_STEPS = 3
 
 @dataclass(frozen=True)
 class Variation:
-    """How values vary."""
-
-    values: Float  # the values by what is usual in their step and over all ranks: 1 is usual, (ranks, steps)
-    level: Float  # of each rank its median over steps; NaN if nothing is known
+    values: Floats  # the values by what is usual in their step and over all ranks: 1 is usual, (ranks, steps)
+    level: Floats  # of each rank its median over steps; NaN if nothing is known
     least: float  # what exceeds 1 by less may be chance
     noise: float  # deviation within ranks from step to step; NaN if there is one step only
-    persistent: NDArray[np.bool_]  # which ranks exceed the others in most steps
-    sometimes: NDArray[np.bool_]  # which ranks exceed them in some steps, where others do not
-    slow: NDArray[np.bool_]  # which values of other ranks are far above the rest, (ranks, steps)
+    persistent: Flags  # which ranks exceed the others in most steps
+    sometimes: Flags  # which ranks exceed them in some steps, where others do not
+    slow: Flags  # which values of other ranks are far above the rest, (ranks, steps)
     between: float  # share of the variance that is between ranks (intraclass correlation), 0 to 1
 
     @property
@@ -60,7 +55,7 @@ class Variation:
         return bool(self.slow.any() and self.slow.any(axis=0).mean() >= _MOST_SLOW)
 
 
-def variation(ratios: Float, least: float, *, spread: bool = True) -> Variation:
+def variation(ratios: Floats, least: float, *, spread: bool = True) -> Variation:
     """How `ratios` (ranks, steps) vary, which are proportional to what is compared; NaN if not known."""
     # of few ranks one would be the quartile itself, and vary in no step
     values = by_step(ratios, mean=len(ratios) < _MANY)
@@ -89,7 +84,7 @@ def variation(ratios: Float, least: float, *, spread: bool = True) -> Variation:
     return Variation(values, level, float(np.median(needed)), noise, persistent, sometimes, slow, _between(values))
 
 
-def by_step(values: Float, *, mean: bool = False) -> Float:
+def by_step(values: Floats, *, mean: bool = False) -> Floats:
     """The values by what is usual in their step: the lower quartile of the ranks, of few the least; or the mean."""
     there = ~np.isnan(values).all(axis=0)
     ratios = np.full(values.shape, np.nan)
@@ -105,7 +100,7 @@ def _bound(ranks: int) -> float:
     return 3.2 + float(np.sqrt(2 * np.log(max(ranks, 2))))
 
 
-def _noise(deviations: Float, measured: NDArray[np.bool_]) -> float:
+def _noise(deviations: Floats, measured: Flags) -> float:
     """The pooled deviation within ranks; a rank's median, or the mean of few, takes one degree of freedom."""
     counts = measured.sum(axis=1)
     if counts.max(initial=0) < 2:
@@ -120,13 +115,13 @@ def _noise(deviations: Float, measured: NDArray[np.bool_]) -> float:
     return float(deviation * np.sqrt(steps / (steps - 1)))
 
 
-def _spread(levels: Float) -> float:
+def _spread(levels: Floats) -> float:
     """The deviation of levels, from those below their median: half of the ranks may be slow."""
     middle = np.percentile(levels, 50, method="lower")
     return float(_NORMAL * np.median(middle - levels[levels <= middle]))
 
 
-def _apart(values: Float, least: float) -> NDArray[np.bool_]:
+def _apart(values: Floats, least: float) -> Flags:
     """Which values are far above the others; none if they are not in two parts."""
     there = np.flatnonzero(~np.isnan(values))
     far_above = np.zeros(values.size, np.bool_)
@@ -135,21 +130,28 @@ def _apart(values: Float, least: float) -> NDArray[np.bool_]:
         return far_above.reshape(values.shape)
     order = np.argsort(measured, kind="stable")
     ordered = measured[order] - 1
-    low = np.arange(1, len(ordered))
-    total, squares = np.cumsum(ordered), np.cumsum(ordered**2)
+    low, below, above, squares = best_split(ordered)
     high = len(ordered) - low
-    below, above = total[:-1] / low, (total[-1] - total[:-1]) / high
-    between = low * high * (above - below) ** 2
-    at = int(between.argmax())
-    spread = (squares[at] / low[at] - below[at] ** 2) + ((squares[-1] - squares[at]) / high[at] - above[at] ** 2)
-    distance = above[at] - below[at]
-    far = distance > least and np.sqrt(2) * distance >= _FAR * np.sqrt(max(spread, 0.0))
-    if far and high[at] <= _MOST_SLOW * len(ordered):
-        far_above[there[order[at + 1 :]]] = True
+    spread = (squares[low - 1] / low - below**2) + ((squares[-1] - squares[low - 1]) / high - above**2)
+    far = above - below > least and np.sqrt(2) * (above - below) >= _FAR * np.sqrt(max(spread, 0.0))
+    if far and high <= _MOST_SLOW * len(ordered):
+        far_above[there[order[low:]]] = True
     return far_above.reshape(values.shape)
 
 
-def _owners(slow: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def best_split(values: Floats, last: int = 1) -> tuple[int, float, float, Floats]:
+    """How many values come before the split with the largest variance between its parts, of which the later is larger.
+
+    And the means of both parts, and the sums of squares up to each value. `last`: The least number of values after it.
+    """
+    low = np.arange(1, len(values) - last + 1)
+    high, total = len(values) - low, np.cumsum(values)
+    before, after = total[low - 1] / low, (total[-1] - total[low - 1]) / high
+    at = int(np.where(after > before, low * high * (after - before) ** 2, -1.0).argmax())
+    return at + 1, before[at], after[at], np.cumsum(values**2)
+
+
+def _owners(slow: Flags) -> Flags:
     """The few ranks that nearly all slow steps belong to; none if they are many."""
     counts = slow.sum(axis=1)
     order = np.argsort(-counts, kind="stable")
@@ -159,11 +161,11 @@ def _owners(slow: NDArray[np.bool_]) -> NDArray[np.bool_]:
         return none
     few = int(np.searchsorted(covered, _OWNED * covered[-1])) + 1
     # ranks with as many slow steps as the last of them belong to them too
-    mine: NDArray[np.bool_] = counts >= max(counts[order[few - 1]], _LEAST_STEPS)
+    mine: Flags = counts >= max(counts[order[few - 1]], _LEAST_STEPS)
     return mine if counts[mine].sum() >= _OWNED * covered[-1] and mine.sum() <= max(_FEW * len(counts), 1) else none
 
 
-def _between(values: Float) -> float:
+def _between(values: Floats) -> float:
     """The intraclass correlation (Shrout and Fleiss 1979, ICC(1)) of ranks with at least two steps."""
     rows = values[(~np.isnan(values)).sum(axis=1) > 1]
     if len(rows) < 2:

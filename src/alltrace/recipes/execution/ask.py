@@ -1,13 +1,13 @@
 """Runs a recipe on a run: maps it over the ranks that have its tables, in processes if that is faster, and reduces."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from alltrace.recipes.base import Answer, Option, Part, Question, RunFacts, alignment_of
 from alltrace.recipes.execution.availability import (
@@ -352,9 +352,6 @@ def _tables(sent: SentRun, recipe: Question, options: Mapping[str, Any], item: _
 
 def parted(rows: pa.Table, ranks: Sequence[int]) -> list[Part]:
     """The part of each rank; `rows` are those of all, in any order."""
-    import numpy as np
-    import pyarrow.compute as pc
-
     rows = rows.take(pc.sort_indices(rows.column("rank")))
     ends = np.searchsorted(rows.column("rank").to_numpy(), ranks, "right").tolist()
     return [

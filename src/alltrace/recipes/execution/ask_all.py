@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import pyarrow as pa
+
 from alltrace.recipes.base import Answer, Part, Question, RunFacts
 from alltrace.recipes.execution.ask import answer_notes, in_its_time, resolve_options, wants_alignment
 from alltrace.recipes.execution.availability import able_ranks, check_imported, notes_on_missing
@@ -196,8 +198,6 @@ def _map(
     run: Run, questions: Sequence[_Entry], jobs: int | None, progress: Callable[[int], None] | None, parts: PartStore
 ) -> None:
     """Keep for each question the parts of its ranks; a text if a rank's part could not be made."""
-    import pyarrow as pa
-
     from alltrace.engine.tasks import remote, run_tasks
 
     wanted = {number for q in questions for number in q.ranks}

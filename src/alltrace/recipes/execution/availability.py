@@ -5,8 +5,6 @@ refused. A table that the reports lack is different: ranks without the recipe's 
 a note. The answer also has a note if tables are damaged, or lack values in a column that the rows need to be complete.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 

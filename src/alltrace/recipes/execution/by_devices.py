@@ -4,8 +4,6 @@ Such a question sees a run with a rank for each device (`alltrace.align.devices`
 that run, which mean nothing to a reader: each becomes the process and, next to it, the device.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -46,8 +44,6 @@ def _of_row(row: Mapping[str, Any], members: Members) -> dict[str, Any]:
 
 def _of_table(table: pa.Table, members: Members) -> pa.Table:
     """A table with the process in columns of a rank, and what is known of the device in those next to them."""
-    import pyarrow as pa
-
     arrays: dict[str, Any] = {}
 
     def put(name: str, values: Sequence[Any], make: Callable[[Any], Any]) -> None:

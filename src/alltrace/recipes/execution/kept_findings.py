@@ -4,8 +4,6 @@ They are the last stage of what is computed once per run, after clocks and level
 only if the facts of the run, its alignment and the code that finds them are the same.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

@@ -6,8 +6,6 @@ and matched operations, and the code. So an interrupted question continues, and 
 read. A digest of the inputs is in the file's name too, so that a list of the files shows which parts are there.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable, Container, Mapping, Sequence
@@ -66,7 +64,6 @@ class PlacedParts:
         self._own = rank.in_file_time().view(wanted=wanted, kept=parts)
 
     def get(self, _rank: Rank, name: str, classes: Sequence[type], make: Callable[[Rank], _Part]) -> _Part:
-        """The part of some name; see `RankParts.get`."""
         part = kept_once(self._own, name, classes, make).placed(self._clock)
         self._own.release(tuple(TABLES))  # others ask for tables on the run's clock
         return part

@@ -6,8 +6,6 @@ such as graphs, can be shared by several questions, so those of a rank go into o
 first of these questions is answered.
 """
 
-from __future__ import annotations
-
 import mmap
 import pickle
 from collections.abc import Iterator, Mapping
@@ -15,6 +13,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any, Self
+
+import pyarrow as pa
 
 from alltrace.recipes.part import Part
 from alltrace.trace.errors import InputError
@@ -38,9 +38,6 @@ class StoredPart(Part):
 
     @property
     def table(self) -> Any:
-        """What `map` returned."""
-        import pyarrow as pa
-
         try:
             with pa.memory_map(str(self.path)) as file, pa.ipc.open_stream(file) as reader:
                 return reader.read_all()
@@ -49,8 +46,6 @@ class StoredPart(Part):
 
     def batches(self) -> Iterator[Any]:
         """The rows as they are read from the file, which is not mapped."""
-        import pyarrow as pa
-
         try:
             with pa.OSFile(str(self.path)) as file, pa.ipc.open_stream(file) as reader:
                 yield from reader
@@ -95,8 +90,6 @@ class PartFiles:
         return Path(self._folder.name) / name
 
     def _write(self, table: Any, name: str) -> Path:
-        import pyarrow as pa
-
         path = self._path(name)
         with (
             writing_scratch(path.parent, _WHAT),
@@ -209,8 +202,6 @@ def _read_objects(path: Path) -> dict[int, Any]:
 
 
 def _is_table(part: Any) -> bool:
-    import pyarrow as pa
-
     return isinstance(part, pa.Table)
 
 

@@ -1,7 +1,5 @@
 """What several recipes derive of one rank's tables, or of all ranks' facts, is made once."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, TypeVar
 

@@ -5,15 +5,16 @@ device (kernels, copies, graphs, collectives and metrics) for the step with the 
 A row belongs to one step at most.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from alltrace.trace.distinct import rows_by
 from alltrace.trace.errors import UsageError
+from alltrace.trace.intervals import Merged, containing
 from alltrace.trace.number_text import number_ranges
 from alltrace.trace.schema import TABLES
 from alltrace.trace.spans import Span, parse_steps
@@ -52,8 +53,6 @@ def select(steps: str | None = None, *, skip_warmup: bool = False) -> Selection:
 
 
 class RankWindow(NamedTuple):
-    """The chosen steps of one rank."""
-
     steps: NDArray[Any]  # int64 array of n step numbers, ascending in time
     host: NDArray[Any]  # int64 array (n, 2): start and end on the host, aligned ns
     device: NDArray[Any]  # int64 array (m, 2), m <= n: start and end on the device, without overlap
@@ -67,8 +66,6 @@ class RankWindow(NamedTuple):
 
     def keeps(self, table: str, rows: pa.Table) -> NDArray[Any]:
         """Which rows start in a chosen step, by the call on the host if they have no start on the device."""
-        import numpy as np
-
         columns = [rows.column(name) for name in self.reads(table)]
         if table == "steps":
             return np.isin(columns[0].to_numpy(), self.steps)
@@ -82,19 +79,11 @@ class RankWindow(NamedTuple):
 
     def holds(self, times: NDArray[Any], *, device: bool) -> NDArray[Any]:
         """Whether each time is in a chosen step: boolean array of the length of `times`."""
-        import numpy as np
-
         spans = self.device if device else self.host
-        if not len(spans):
-            return np.zeros(len(times), bool)
-        at = np.searchsorted(spans[:, 0], times, "right") - 1
-        inside: NDArray[Any] = (at >= 0) & (times < spans[np.maximum(at, 0), 1])
-        return inside
+        return containing(Merged(*spans.T.copy()), times) >= 0
 
 
 class Window(NamedTuple):
-    """The chosen steps of all ranks."""
-
     ranks: Mapping[int, RankWindow]  # the window of each rank that has any of them
     notes: tuple[str, ...]  # what was chosen, and on how many ranks
 
@@ -107,10 +96,6 @@ class Window(NamedTuple):
 
 def window_of(selection: Selection, steps: Any, chosen_ranks: Sequence[int]) -> Window:
     """The chosen steps of the ranks; `steps`: of all, aligned. Raises `UsageError`: no rank has one."""
-    import numpy as np
-
-    from alltrace.trace.distinct import rows_by
-
     columns = {c: steps.column(c).to_numpy() for c in ("rank", "step", "start", "end")}
     mine = np.isin(columns["rank"], np.asarray(chosen_ranks, np.int64))
     numbers = columns["step"][mine]
@@ -135,8 +120,6 @@ def window_of(selection: Selection, steps: Any, chosen_ranks: Sequence[int]) -> 
 
 def _parted(device: NDArray[Any], keep: NDArray[Any]) -> NDArray[Any]:
     """The chosen extents on the device, each cut where the next step's begins, so that no time belongs to two steps."""
-    import numpy as np
-
     there = np.flatnonzero(device[:, 0] != NONE)
     starts = np.maximum.accumulate(device[there, 0]) if len(there) else device[there, 0]
     ends = np.maximum(device[there, 1], starts)
@@ -154,8 +137,6 @@ def _notes(
     ranks: Mapping[int, RankWindow],
     chosen_ranks: Sequence[int],
 ) -> list[str]:
-    import numpy as np
-
     taken, every = np.unique(columns["step"][chosen]), np.unique(columns["step"][mine])
     notes = [
         f"only steps {number_ranges(taken.tolist())} of {number_ranges(every.tolist())} are counted, on {len(ranks)} "

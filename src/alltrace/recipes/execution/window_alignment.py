@@ -55,7 +55,6 @@ class WindowedAlignment(Aligned):
 
     @cached_property
     def steps(self) -> pa.Table:
-        """The chosen steps of all ranks."""
         table = self._whole.steps
         rank, step = (table.column(c).to_numpy() for c in ("rank", "step"))
         chosen = np.zeros(len(rank), bool)
@@ -74,12 +73,10 @@ class WindowedRun:
 
     @property
     def manifest(self) -> Manifest:
-        """The facts of the run."""
         return self._inner.manifest
 
     @property
     def ranks(self) -> Sequence[RankRecord]:
-        """The ranks, by number."""
         return self._inner.ranks
 
     @property
@@ -103,7 +100,6 @@ class WindowedRun:
         return self._window.span_ns
 
     def texts(self, ids: pa.Array) -> pa.Array:
-        """The strings of an Arrow array of name ids."""
         return self._inner.texts(ids)
 
     def name_table(self) -> pa.Table:

@@ -18,8 +18,6 @@ _SIZES = np.array([size for _name, size in DATATYPES] + [0], np.int64)
 
 @dataclass(frozen=True)
 class NcclOptions:
-    """The options of a view."""
-
     steps: Span | None = None  # the steps; None for everything
     # upper edges in bytes of the histogram's classes, or None for those of `preset`
     edges: tuple[int, ...] | None = None

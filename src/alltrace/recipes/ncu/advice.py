@@ -38,8 +38,6 @@ _WIDEST = 16  # sectors of a request of a warp with threads that read 16 adjacen
 
 @dataclass(frozen=True)
 class Finding:
-    """What a rule found."""
-
     rule: str  # the rule
     evidence: dict[str, float | str]  # numbers by name
     gain: float | None  # share of the launch's time, 0 to 1, at most

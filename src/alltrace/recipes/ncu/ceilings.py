@@ -44,8 +44,6 @@ _SHEETS = {"FP64": "fp64", "FP32": "fp32", "FP64 tensor": "fp64_tensor", "TF32 t
 
 @dataclass(frozen=True)
 class Ceiling:
-    """A ceiling of a roofline."""
-
     device: str  # the GPU
     name: str  # a precision or a level of memory
     kind: str  # `compute` or `memory`
@@ -56,7 +54,6 @@ class Ceiling:
 
 
 def capability(launch: Launch) -> tuple[int, int] | None:
-    """Compute capability, major and minor."""
     parts = [launch.number_of(f"{_DEVICE}compute_capability_{part}") for part in ("major", "minor")]
     return None if parts[0] is None or parts[1] is None else (int(parts[0]), int(parts[1]))
 

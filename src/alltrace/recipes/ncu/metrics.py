@@ -44,7 +44,6 @@ WORKING = "selected"  # the state of a warp that issues: no stall
 
 
 def main_of(launch: Launch, name: str) -> float | int | None:
-    """The main metric called `name`."""
     for column, known_as in MAIN:
         if column.name == name:
             value = _shared(launch) if name == "shared_memory_bytes" else launch.number_of(*known_as)

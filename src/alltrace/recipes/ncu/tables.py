@@ -36,7 +36,6 @@ CONFIGURATION: col.Columns = (col.text("grid", "blocks in x, y and z"), col.text
 
 
 def identity(profiled: Profiled) -> tuple[str, int, str]:
-    """The cells of `IDENTITY`."""
     return profiled.report, profiled.launch.number, profiled.launch.name
 
 

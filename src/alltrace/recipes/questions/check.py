@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from alltrace.recipes.base import Answer
 from alltrace.run.store import Run
 from alltrace.trace import columns as col
@@ -52,8 +54,6 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Limit:
-    """One limit."""
-
     name: str  # its name
     check: str  # as it was written
     recipe: str  # the recipe to run
@@ -295,8 +295,6 @@ def _row(limit: Limit, verdict: str, **others: Any) -> dict[str, Any]:
 
 def _statistic(values: Sequence[float], statistic: str) -> float:
     """A statistic of at least one value; quantiles by linear interpolation, the deviation of a sample."""
-    import numpy as np
-
     if statistic == "count":
         return float(len(values))
     numbers = np.asarray(values, np.float64)

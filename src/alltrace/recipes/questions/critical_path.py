@@ -8,6 +8,8 @@ from the run's first moment to the last end.
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from alltrace.recipes.analysis.run_replay import (
     TABLES,
     graph_of,
@@ -20,9 +22,11 @@ from alltrace.recipes.analysis.run_replay import (
 )
 from alltrace.recipes.base import Answer, Chart, Option, Options, Question, RunFacts, alignment_of
 from alltrace.replay.join import Replay
-from alltrace.replay.path import Pieces
+from alltrace.replay.path import CLASSES, Pieces, critical_path, rank_slack_ns
+from alltrace.replay.rank_graph import COMPUTE
 from alltrace.trace import columns as col
 from alltrace.trace.amounts import amount
+from alltrace.trace.distinct import rows_by
 
 _RANK = col.rank("rank", "the rank on which this part of the path runs")
 _CLASS = col.text(
@@ -66,8 +70,6 @@ def _chart(options: Options) -> Chart | None:
 
 def _answer(replay: Replay, members: Any, run: RunFacts, options: Options) -> Answer:
     """Shares by rank and class, or the pieces."""
-    from alltrace.replay.path import critical_path
-
     pieces = critical_path(replay)
     notes = replay_notes(replay, members)
     if pieces.makespan_ns:
@@ -88,11 +90,6 @@ def _answer(replay: Replay, members: Any, run: RunFacts, options: Options) -> An
 
 def _launches_on_path(replay: Replay, pieces: Pieces) -> list[str]:
     """Why the path is the host's although devices compute for most of the time, as `breakdown` says."""
-    import numpy as np
-
-    from alltrace.replay.path import CLASSES
-    from alltrace.replay.rank_graph import COMPUTE
-
     whole = pieces.makespan_ns
     if not whole:
         return []
@@ -113,9 +110,6 @@ def _launches_on_path(replay: Replay, pieces: Pieces) -> list[str]:
 
 
 def _shares(replay: Replay, pieces: Pieces) -> list[dict[str, Any]]:
-    from alltrace.replay.path import CLASSES, rank_slack_ns
-    from alltrace.trace.distinct import rows_by
-
     slack = rank_slack_ns(replay)
     whole = pieces.makespan_ns
     rows = []
@@ -131,10 +125,6 @@ def _shares(replay: Replay, pieces: Pieces) -> list[dict[str, Any]]:
 
 def _segments(replay: Replay, pieces: Pieces, members: Any, run: RunFacts) -> list[dict[str, Any]]:
     """The pieces; consecutive pieces of one rank and class are merged."""
-    import numpy as np
-
-    from alltrace.replay.path import CLASSES
-
     if not len(pieces.start):
         return []
     labels = _labels(replay, pieces, members, run)
@@ -162,8 +152,6 @@ def _segments(replay: Replay, pieces: Pieces, members: Any, run: RunFacts) -> li
 
 def _labels(replay: Replay, pieces: Pieces, members: Any, run: RunFacts) -> dict[int, str | None]:
     """What each arc of the path is."""
-    import numpy as np
-
     labels: dict[int, str | None] = {}
     main: dict[int, int] = {}
     arcs = np.unique(pieces.arc)

@@ -17,8 +17,6 @@ range that was still open ends with the last of the rank's ranges. If records ma
 devices are null.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -238,7 +236,7 @@ class _Region:
         for rank in self.hosts if options["by"] == "rank" else ():
             yield from self._of(rank).rows(options["convention"], rank)
 
-    def _of(self, rank: int) -> _Region:
+    def _of(self, rank: int) -> "_Region":
         """What one rank has of it, in its whole time."""
         its, own = (np.flatnonzero(np.equal(ranks, rank)).tolist() for ranks in (self.processes, self.hosts))
         device = ([values[i] for i in its] for values in (self.useful, self.active, self.processes))

@@ -19,6 +19,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
+import pyarrow as pa
+
 from alltrace.align.aligned import Aligned
 from alltrace.recipes.analysis.unrecorded import session_ns
 from alltrace.recipes.base import Answer, Options, Part, Question, RunFacts
@@ -54,8 +56,6 @@ COLUMNS: col.Columns = (
 
 def _map(rank: Rank, _options: Options) -> Any:
     """Nothing: all it takes is in the manifest."""
-    import pyarrow as pa
-
     del rank
     return pa.table({"nothing": pa.array([], pa.int64())})
 

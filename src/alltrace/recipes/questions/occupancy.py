@@ -30,8 +30,6 @@ _BLOCKS_OF_MAJOR = {3: 16, 5: 32, 6: 32, 9: 32, 10: 32, 12: 24}
 
 @dataclass(frozen=True)
 class Limits:
-    """What a multiprocessor has."""
-
     warps: int  # warps at once
     blocks: int  # blocks at once
     registers: int  # registers of 32 bits

@@ -29,8 +29,6 @@ _PRAGMA = re.compile(rf"{_GAP}pragma\b", re.IGNORECASE | re.DOTALL)  # what olde
 
 @dataclass(frozen=True)
 class Limits:
-    """What a query may cost."""
-
     seconds: float  # the time limit, after which it is stopped
     memory_bytes: int  # the most memory that DuckDB may use; it may not use disk
     rows: int  # the most rows of its answer

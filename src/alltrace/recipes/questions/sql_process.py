@@ -19,6 +19,8 @@ from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from alltrace.recipes.base import Answer
 from alltrace.recipes.questions.sql import Limits
 from alltrace.run.store import Run
@@ -44,8 +46,6 @@ def limited_query(run: Run, text: str, limits: Limits, check: Callable[[], None]
     it. `check` is called several times a second; an error that it raises ends the process. Raises `UsageError` as
     `query`, and if the process needed too much memory.
     """
-    import pyarrow as pa
-
     from alltrace.recipes.questions.sql import align_for
     from alltrace.run.store import PartialRun
     from alltrace.trace.columns import Column
@@ -150,8 +150,6 @@ def _serve() -> None:
 
 
 def _packed(answer: Answer) -> bytes:
-    import pyarrow as pa
-
     if answer.table.nbytes > MOST_ANSWER_BYTES:
         raise UsageError(
             f"the answer has {answer.table.nbytes >> 20} MiB; expected {MOST_ANSWER_BYTES >> 20} at most: select less"

@@ -11,12 +11,10 @@ Use of the devices is by time of the compute kernels that start in the step, and
 and the share of kernels with names that state a format of tensor cores.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -142,7 +140,7 @@ class _Steps:
     kind: list[str]
 
     @classmethod
-    def of(cls, rank: Rank) -> _Steps:
+    def of(cls, rank: Rank) -> Self:
         table = rank.shared("steps")
         if table is None or not table.num_rows:
             none = np.empty(0, np.int64)

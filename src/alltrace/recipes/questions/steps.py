@@ -14,6 +14,9 @@ batch; where a step has several iterations, these are added.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+
 from alltrace.align.step_names import MIXED, Iteration, iteration_of
 from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, RunFacts
 from alltrace.run.overlay import STEPS
@@ -69,16 +72,11 @@ def _chart(options: Options) -> Chart | None:
 
 def _map(rank: Rank, _options: Options) -> Any:
     """What names of ranges say of the batches of the rank's steps; the alignment has the steps themselves."""
-    import pyarrow as pa
-
     kinds = [("step", pa.int64()), *((c, pa.string() if c == "phase" else pa.int64()) for c in _BATCH)]
     return pa.Table.from_pylist(_batches(rank), pa.schema(kinds))
 
 
 def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
-    import numpy as np
-    import pyarrow as pa
-
     steps = run.alignment.steps if run.alignment is not None else STEPS.arrow_schema().empty_table()
     numbers = [p.rank for p in parts]
     steps = steps.filter(pa.array(np.isin(steps.column("rank").to_numpy(), np.array(numbers, np.int64))))
@@ -92,9 +90,6 @@ def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
 
 def _batches(rank: Rank) -> list[dict[str, Any]]:
     """Of each step with iterations of a server what their names say; of nested ones the outermost counts."""
-    import numpy as np
-    import pyarrow as pa
-
     steps = rank.shared("steps")
     if steps is None or not steps.num_rows:
         return []

@@ -32,7 +32,23 @@ from alltrace.recipes.analysis.inspector_records import (
     select_columns,
     straggler_rows,
 )
-from alltrace.recipes.analysis.lateness import ALWAYS, SINCE, SOMETIMES, Cause, Lateness, slower_steps
+from alltrace.recipes.analysis.lateness import (
+    ALWAYS,
+    CAUSES,
+    SINCE,
+    SOMETIMES,
+    Cause,
+    Lateness,
+    causes,
+    causing_together,
+    host_range,
+    lateness,
+    over_steps,
+    own_excess,
+    slow_together,
+    slower_steps,
+    stages,
+)
 from alltrace.recipes.analysis.run_replay import (
     TABLES,
     alignment_tables,
@@ -45,14 +61,19 @@ from alltrace.recipes.analysis.run_replay import (
     with_graph,
 )
 from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, RunFacts, alignment_of
+from alltrace.recipes.execution.shared_tables import kept_once
 from alltrace.replay.join import Replay
+from alltrace.replay.path import blame_ns
 from alltrace.replay.peers import Peers
 from alltrace.replay.rank_graph import RankGraph
+from alltrace.replay.root_causes import NOBODY, root_causes
 from alltrace.run.rank import Rank
 from alltrace.trace import columns as col
 from alltrace.trace.amounts import amount
 from alltrace.trace.arrays import Int64, integers, is_one_of
+from alltrace.trace.distinct import rows_by, values_by
 from alltrace.trace.errors import UsageError
+from alltrace.trace.intervals import difference, merge, overlap_ns
 from alltrace.trace.number_text import number_ranges
 
 _NAMED_RANGES = 4
@@ -131,9 +152,6 @@ def _map(rank: Rank, options: Options) -> Any:
     """The rank's graph, and what it did before its operations; or what NCCL Inspector recorded."""
     if options["source"] == "inspector":
         return recorded_of(rank)
-    from alltrace.recipes.analysis.lateness import Lateness, lateness
-    from alltrace.recipes.execution.shared_tables import kept_once
-
     return graph_of(rank), kept_once(rank, "lateness", (Lateness,), lateness)
 
 
@@ -167,35 +185,20 @@ class _Waits:
 
 
 class _Question:
-    """Answers from the parts of all ranks."""
-
     def __init__(self, parts: Sequence[Part], members: Any, steps: Any, run: RunFacts) -> None:
-        import numpy as np
-
-        from alltrace.trace.distinct import rows_by
-
         self._graphs: list[RankGraph] = [p.table[0] for p in parts]
         self._late: dict[int, Lateness] = {p.rank: p.table[1] for p in parts}
         self._members, self._steps, self._run = members, steps, run
         self._ranks = np.array([p.rank for p in parts], np.int64)
         names = ("instance", "rank", "row", "awaited_rank", "wait_ns", "communicator", "wait_start_ns", "awaited_ns")
         columns = [members.column(c).to_numpy().astype(np.int64) for c in names]
-        fact = members.column("fact").to_numpy().astype(bool)
+        counts = members.column("fact").to_numpy().astype(bool) & (columns[4] > 0)
         of_ranks = np.isin(columns[1], self._ranks) & np.isin(columns[3], self._ranks)
-        instance, rank, row, last, wait, communicator, arrival, met = (c[of_ranks] for c in columns)
-        confidence = members.column("confidence").to_numpy().astype(float)[of_ranks]
-        self._w = _Waits(
-            instance, rank, row, last, wait, communicator, arrival, met, confidence, fact[of_ranks] & (wait > 0)
-        )
-        self._rows = rows_by(rank)
+        columns += [members.column("confidence").to_numpy().astype(float), counts]
+        self._w = _Waits(*(c[of_ranks] for c in columns))
+        self._rows = rows_by(self._w.rank)
 
     def answer(self) -> tuple[list[dict[str, Any]], list[str]]:
-        import numpy as np
-
-        from alltrace.recipes.analysis.lateness import causes
-        from alltrace.replay.path import blame_ns
-        from alltrace.trace.distinct import rows_by
-
         w = self._w
         replay = replay_of(self._graphs, self._run)
         peers = peers_in(replay, self._run)
@@ -239,11 +242,7 @@ class _Question:
                     "path_blame_ns": round(blame.get(rank, 0.0)),
                     "cause": cause.name if late and cause else None,
                     "cause_percent": 100 * cause.share if late and cause and cause.name else None,
-                    "compute_excess_ns": excess[0],
-                    "communication_excess_ns": excess[1],
-                    "copy_excess_ns": excess[2],
-                    "host_excess_ns": excess[3],
-                    "range": None,
+                    **{f"{name}_excess_ns": ns for name, ns in zip(CAUSES, excess, strict=True)},
                     "pattern": patterns.get(rank),
                     "confidence": float(sure.mean()) if len(sure) else None,
                 }
@@ -255,8 +254,6 @@ class _Question:
         return rows, [*replay_notes(replay, self._members), *self._notes(), *other]
 
     def by_time(self) -> tuple[list[dict[str, Any]], list[str]]:
-        import numpy as np
-
         numbers, own_ns = self._own_ns()
         slower = slower_steps(own_ns)
         at = {rank: row for row, rank in enumerate(self._ranks.tolist())}
@@ -279,10 +276,6 @@ class _Question:
 
     def _own_ns(self) -> tuple[Int64, NDArray[np.float64]]:
         """The steps, and what each rank takes by itself in each, (ranks, steps), ns; NaN if it lacks the step."""
-        import numpy as np
-
-        from alltrace.trace.intervals import difference, merge, overlap_ns
-
         w = self._w
         columns = ("rank", "step", "start", "device_start", "device_end")
         rank, step, start, first, end = (integers(self._steps.column(c), -1) for c in columns)
@@ -304,8 +297,6 @@ class _Question:
 
     def _before(self) -> Int64:
         """What each member's rank did before it arrived, of shape (n, 4)."""
-        import numpy as np
-
         w = self._w
         before_ns = np.zeros((len(w.row), 4), np.int64)
         for rank, late in self._late.items():
@@ -318,10 +309,6 @@ class _Question:
 
     def _exposed(self, counted: Int64) -> dict[int, int]:
         """Of each rank's counted waits what no compute covers."""
-        import numpy as np
-
-        from alltrace.trace.intervals import difference, merge
-
         w = self._w
         exposed_ns = {}
         for rank, late in self._late.items():
@@ -333,11 +320,6 @@ class _Question:
 
     def _roots(self, counted: Int64, replay: Replay, peers: Peers) -> tuple[dict[int, int], dict[int, float]]:
         """For each rank who is responsible for most of what it caused, and its own share of all waits."""
-        import numpy as np
-
-        from alltrace.replay.root_causes import NOBODY, root_causes
-        from alltrace.trace.distinct import rows_by
-
         w = self._w
         count = int(w.instance.max(initial=-1)) + 1
         waited = np.bincount(w.instance, counted, count)
@@ -351,10 +333,8 @@ class _Question:
         lasts = np.flatnonzero((w.rank == w.last) & (waited[w.instance] > 0))
         lasts = lasts[np.unique(w.instance[lasts], return_index=True)[1]]
         instance = w.instance[lasts]
-        by_wait = root_causes(
-            replay, peers, replay.nodes(w.rank[lasts], w.row[lasts])[1], longest[instance], since[lasts]
-        )
-        wait, blamed, share = by_wait
+        nodes = replay.nodes(w.rank[lasts], w.row[lasts])[1]
+        wait, blamed, share = root_causes(replay, peers, nodes, longest[instance], since[lasts])
         unexplained = np.setdiff1d(np.arange(len(lasts)), wait)
         wait, blamed = np.concatenate((wait, unexplained)), np.concatenate((blamed, w.last[lasts[unexplained]]))
         amount = np.concatenate((share, np.ones(len(unexplained)))) * waited[instance[wait]]
@@ -368,36 +348,23 @@ class _Question:
         return roots, {r: float(amount[own].sum()) / total for r, own in rows_by(blamed).items() if r != NOBODY}
 
     def _patterns(self, caused: dict[int, int], counted: Int64, replay: Replay, peers: Peers) -> dict[int, str]:
-        from alltrace.recipes.analysis.lateness import causing_together, over_steps, own_excess, slow_together, stages
-
-        hosts: dict[str, list[int]] = {}
-        for record in self._run.ranks:
-            if record.rank in caused:
-                hosts.setdefault(record.host, []).append(record.rank)
+        hosts = values_by((record.host, record.rank) for record in self._run.ranks if record.rank in caused)
         groups = {"node": list(hosts.values()), "stage": stages(self._members)}
         excess = own_excess(replay, peers)
         spread = over_steps(self._ranks, self._w.last, self._step_of(), counted)
         together: dict[int, str] = {}
         for word, of in groups.items():
-            together.update((r, word) for r in slow_together(of, excess) if r not in together)
+            together = dict.fromkeys(slow_together(of, excess), word) | together
         # where one rank is the worst nearly always, its neighbours are late because of it
         if not together and "recurring" not in spread.values():
             for word, of in groups.items():
-                together.update(
-                    (r, word) for r in causing_together(of if len(of) > 1 else (), caused) if r not in together
-                )
+                together = dict.fromkeys(causing_together(of if len(of) > 1 else (), caused), word) | together
         return {r: together.get(r) or spread[r] for r in caused if caused[r] and (r in together or r in spread)}
 
     def _step_of(self) -> Int64:
         """The step of each member: that in which the last rank was when it arrived."""
-        import numpy as np
-
-        from alltrace.trace.distinct import rows_by
-
         w = self._w
         steps = np.full(len(w.rank), -1, np.int64)
-        if not self._steps.num_rows:
-            return steps
         rank, start, number = (self._steps.column(c).to_numpy().astype(np.int64) for c in ("rank", "start", "step"))
         device = self._steps.column("device_start")
         start = np.where(device.is_valid().to_numpy(), device.fill_null(0).to_numpy(), start)
@@ -410,29 +377,23 @@ class _Question:
 
     def _name_ranges(self, rows: list[dict[str, Any]], why: dict[int, Cause]) -> None:
         """Name the range for the ranks with the host as cause, the worst few."""
-        import numpy as np
-
-        from alltrace.recipes.analysis.lateness import host_range
-
         w = self._w
         host = [r for r in rows if r["caused_ns"] and r["host_excess_ns"] is not None and _of_host(why[r["rank"]])]
         for row in host[:_NAMED_RANGES]:
             own = np.flatnonzero((w.rank == row["rank"]) & (w.last == row["rank"]))
             length = self._before()[own].sum(axis=1)
-            row["range"] = host_range(
-                alignment_of(self._run).run.rank(row["rank"]), w.arrival[own] - length, w.arrival[own]
-            )
+            rank = alignment_of(self._run).run.rank(row["rank"])
+            row["range"] = host_range(rank, w.arrival[own] - length, w.arrival[own])
 
     def _notes(self) -> list[str]:
         w = self._w
         left = (w.wait_ns > 0) & ~w.counts
-        notes = []
-        if left.any():
-            notes.append(
-                "waits shorter than what the clocks may be off, or between clocks that are not connected, are not "
-                f"counted: {int(left.sum()):,}, {amount(int(w.wait_ns[left].sum()), 'ns', 3)} together"
-            )
-        return notes
+        together = amount(int(w.wait_ns[left].sum()), "ns", 3)
+        note = (
+            "waits shorter than what the clocks may be off, or between clocks that are not connected, are not counted:"
+            f" {int(left.sum()):,}, {together} together"
+        )
+        return [note] if left.any() else []
 
 
 def _of_host(cause: Cause) -> bool:

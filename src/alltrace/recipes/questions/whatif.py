@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from alltrace.recipes.analysis.run_replay import (
     TABLES,
     graph_of,
@@ -23,9 +25,12 @@ from alltrace.recipes.analysis.run_replay import (
     replay_notes,
 )
 from alltrace.recipes.base import Answer, Chart, Option, Options, Question, RunFacts, alignment_of
-from alltrace.replay.change import Change
+from alltrace.replay.change import Change, changed_weights, replayed
+from alltrace.replay.graph import times
 from alltrace.replay.join import Replay
+from alltrace.replay.path import blame_ns
 from alltrace.replay.peers import Peers
+from alltrace.replay.slowdown import share_recovered, slowdown, slowdown_by, worst
 from alltrace.trace import columns as col
 from alltrace.trace.errors import InputError, UsageError
 from alltrace.trace.user_pattern import UserPattern
@@ -46,8 +51,6 @@ COLUMNS: col.Columns = (
 
 
 def _answer(replay: Replay, members: Any, run: RunFacts, options: Options) -> Answer:
-    from alltrace.replay.change import changed_weights, replayed
-
     _check(options)
     if 100 * replay.error > options["max_error"]:
         raise InputError(
@@ -105,8 +108,6 @@ def _duration(scale: float | None) -> str:
 
 
 def _chosen(peers: Peers, members: Any, run: RunFacts, options: Mapping[str, Any]) -> tuple[str, Change]:
-    from alltrace.replay.change import Change
-
     scale, labels = options["scale"], []
     ranks = names = instances = None
     if options["rank"] is not None:
@@ -146,8 +147,6 @@ def _ranks(text: str) -> list[int]:
 
 def _instances(members: Any, run: RunFacts, options: Mapping[str, Any]) -> Any:
     """Which instances are of the operation and communicator wanted, as a boolean array by instance."""
-    import numpy as np
-
     count = int(members.column("instance").to_numpy().max(initial=-1)) + 1
     wanted = np.ones(members.num_rows, np.bool_)
     if options["op"] is not None:
@@ -173,11 +172,6 @@ def _all(
     replay: Replay, peers: Peers, members: Any, run: RunFacts, options: Mapping[str, Any], notes: list[str]
 ) -> list[tuple[str, Change]]:
     """Every rank, operation and communicator; of many ranks those with most blame."""
-    import numpy as np
-
-    from alltrace.replay.change import Change
-    from alltrace.replay.path import blame_ns
-
     scale = options["scale"]
     ranks = peers.pace.ranks.tolist()
     if len(ranks) > _MOST_RANKS:
@@ -201,12 +195,6 @@ def _all(
 
 def _slowdowns(replay: Replay, peers: Peers, run: RunFacts) -> list[dict[str, Any]]:
     """The slowdown against a run in which all takes as long as its peers: of the whole, by class, and by rank."""
-    import numpy as np
-
-    from alltrace.replay.change import Change, changed_weights
-    from alltrace.replay.graph import times
-    from alltrace.replay.slowdown import share_recovered, slowdown, slowdown_by, worst
-
     everything = np.ones(int(replay.instance.max(initial=0)) + 1, np.bool_)
     all_ranks = frozenset(peers.pace.ranks.tolist())
     actual = replay.weights

@@ -162,7 +162,7 @@ def test_a_stall_gives_back_what_its_kernel_took_longer():
     lost = np.array([[500_000.0]])
     assert recovery.saved_ns(recovery.less_of_longest(np.array([0]), None, lost)) == pytest.approx(500_000, abs=GAP_NS)
     # with all kernels shorter by the same share, the other rank is what is waited for in the other rounds
-    assert recovery.saved_ns(recovery.less_compute(np.array([0]), None, lost / 900_000)) < 400_000
+    assert recovery.saved_ns(recovery.less_work(np.array([0]), None, lost / 900_000)) < 400_000
 
 
 def test_two_causes_that_hide_each_other():

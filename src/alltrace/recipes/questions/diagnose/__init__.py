@@ -9,12 +9,9 @@ Opportunities come last: no fault, but kernels of other formats, shapes or sizes
 at most.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -30,7 +27,19 @@ from alltrace.recipes.analysis.run_replay import compared, graph_of, other_culpr
 from alltrace.recipes.analysis.sampled import READS as NETWORK
 from alltrace.recipes.base import Answer, Chart, Options, Part, Question, Reads, RunFacts
 from alltrace.recipes.execution.shared_tables import kept_once
-from alltrace.recipes.questions.diagnose import capture, late_ranks, sharing, slow_operators, unexplained
+from alltrace.recipes.questions.diagnose import (
+    absent_ranks,
+    capture,
+    communication,
+    compute,
+    copies,
+    host,
+    late_ranks,
+    opportunities,
+    regression,
+    sharing,
+    unexplained,
+)
 from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
 from alltrace.recipes.questions.diagnose.confidence import confidence_of
 from alltrace.recipes.questions.diagnose.finding import (
@@ -47,8 +56,8 @@ from alltrace.recipes.questions.diagnose.finding import (
 from alltrace.recipes.questions.diagnose.hand_over import hand_overs, with_roles
 from alltrace.recipes.questions.diagnose.host_time import Contribution, HostTime, host_time
 from alltrace.recipes.questions.diagnose.joint_losses import with_joint_losses, with_one_of_each_cause
+from alltrace.recipes.questions.diagnose.kernel_rows import LAUNCH, RESOURCES
 from alltrace.recipes.questions.diagnose.kernel_work import KernelWork
-from alltrace.recipes.questions.diagnose.launch_columns import LAUNCH, RESOURCES
 from alltrace.recipes.questions.diagnose.lone_operations import LoneOperations, lone_operations
 from alltrace.recipes.questions.diagnose.machine_evidence import with_machine_evidence
 from alltrace.recipes.questions.diagnose.machine_state import MachineState, machine_state
@@ -57,7 +66,6 @@ from alltrace.recipes.questions.diagnose.potential import Potential
 from alltrace.recipes.questions.diagnose.rank_facts import RankFacts, gather
 from alltrace.recipes.questions.diagnose.ranking import Ranked, place_of, ranked
 from alltrace.recipes.questions.diagnose.recovered_time import MOST_ERROR
-from alltrace.recipes.questions.diagnose.regression import resolved
 from alltrace.recipes.questions.diagnose.time_slices import TimeSlices
 from alltrace.run.rank import Rank
 from alltrace.trace import columns as col
@@ -66,16 +74,7 @@ from alltrace.trace.number_text import counted, number_ranges
 
 # `facts` has what one rank contributes, `all_ranks` puts all ranks side by side, and each module of `DETECTORS` looks
 # for a family of findings there. A new detector is a module with `find(all_ranks)`, listed in `DETECTORS`.
-DETECTORS = (
-    "alltrace.recipes.questions.diagnose.compute",
-    "alltrace.recipes.questions.diagnose.regression",
-    "alltrace.recipes.questions.diagnose.communication",
-    "alltrace.recipes.questions.diagnose.host",
-    "alltrace.recipes.questions.diagnose.copies",
-    "alltrace.recipes.questions.diagnose.absent_ranks",
-    "alltrace.recipes.questions.diagnose.opportunities",
-    "alltrace.recipes.questions.diagnose.slow_operators",
-)
+DETECTORS = (compute, regression, communication, host, copies, absent_ranks, opportunities)
 """The modules that look for what costs time."""
 
 _MOST_SHOWN = 60  # bars of a picture of step times, which fits into a terminal of 80 columns
@@ -154,33 +153,31 @@ def _merge(parts: Sequence[Part], run: RunFacts, _options: Options) -> Answer:
     if not given:
         nothing = ("nothing ran on any device, so nothing could be judged",) if parts else ()
         return Answer(_schema().empty_table(), COLUMNS, nothing)
-    hosts = {r.rank: r.host for r in run.ranks}
-    roles = {r.rank: run.manifest.role_of(r) for r in run.ranks}
+    hosts, roles = {r.rank: r.host for r in run.ranks}, {r.rank: run.manifest.role_of(r) for r in run.ranks}
     joined, peers = partial(replay_of, run=run), partial(peers_in, run=run)
     all_ranks = AllRankFacts(given, hosts, run.alignment, run.texts, joined, peers, roles)
     if not len(all_ranks.steps):
         rows = [_row(r, all_ranks, (), {}) for r in ranked(capture.find(all_ranks, run), 0)]
         unjudged = ("no step has complete records, so no loss was judged",)
         return Answer(col.table_of(rows, COLUMNS, _schema()), COLUMNS, unjudged)
-    found = resolved([finding for module in DETECTORS for finding in import_module(module).find(all_ranks)])
-    found = with_one_of_each_cause(found, all_ranks)
-    found += sharing.find(all_ranks, run)
-    found += late_ranks.find(all_ranks, [r.finding for r in ranked(found, all_ranks.span_ns)], found)
-    reported = ranked(found, all_ranks.span_ns)
-    found += unexplained.find(all_ranks, reported) or unexplained.unjudged(all_ranks, reported)
-    found = with_joint_losses(found, all_ranks)
+    findings = regression.resolved([finding for module in DETECTORS for finding in module.find(all_ranks)])
+    findings = with_one_of_each_cause(findings, all_ranks)
+    findings += sharing.find(all_ranks, run)
+    findings += late_ranks.find(all_ranks, [r.finding for r in ranked(findings, all_ranks.span_ns)], findings)
+    reported = ranked(findings, all_ranks.span_ns)
+    findings += unexplained.find(all_ranks, reported) or unexplained.unjudged(all_ranks, reported)
+    findings = with_joint_losses(findings, all_ranks)
     turns = hand_overs(all_ranks, run)
-    found = [*turns.findings, *with_roles(found, turns)]
-    found = with_machine_evidence(found, {rank: given_by.machine for rank, given_by in given.items()}, all_ranks)
-    origins = {rank: given_by.origins for rank, given_by in given.items()}
-    in_order = ranked([*capture.find(all_ranks, run), *found], max(all_ranks.span_ns, turns.span_ns))
+    findings = [*turns.findings, *with_roles(findings, turns)]
+    findings = with_machine_evidence(findings, {rank: own.machine for rank, own in given.items()}, all_ranks)
+    in_order = ranked([*capture.find(all_ranks, run), *findings], max(all_ranks.span_ns, turns.span_ns))
+    origins = {rank: own.origins for rank, own in given.items()}
     rows = _by_severity([_row(r, all_ranks, in_order, origins) for r in in_order], in_order, all_ranks)
-    notes = [*_limits(all_ranks), *sharing.notes(run), *slow_operators.notes(all_ranks)]
+    notes = [*_limits(all_ranks), *sharing.notes(run), *opportunities.notes(all_ranks)]
     if all_ranks.recovery is not None and len(all_ranks.ranks) > 1:
         first = next((row["ranks"] for row in rows if row["lost_ns"]), ())
-        notes += other_culprit(
-            all_ranks.recovery.replay, all_ranks.recovery.peers, run, first, "the reason for listing it saves more"
-        )
+        replay, peers_of_all = all_ranks.recovery.replay, all_ranks.recovery.peers
+        notes += other_culprit(replay, peers_of_all, run, first, "the reason for listing it saves more")
     if all(row["kind"] == "capture-fault" for row in rows):
         notes.insert(0, unexplained.verdict(all_ranks))
     return Answer(col.table_of(rows, COLUMNS, _schema()), COLUMNS, tuple(notes))
@@ -195,11 +192,10 @@ def _by_severity(
     """
     few = not all_ranks.whole_run and len(all_ranks.steps) < FEWEST_STEPS
     for row in rows:
+        parts = row["evidence"].get("parts_affected") or PARTS
         if row["confidence"] < DOUBTFUL:
             row["severity"] = "low"
-        elif row["severity"] == "high" and (
-            few or _once(row) or (row["evidence"].get("parts_affected") or PARTS) < FEWEST_PARTS
-        ):
+        elif row["severity"] == "high" and (few or _once(row) or parts < FEWEST_PARTS):
             row["severity"] = "medium"
     order = sorted(range(len(rows)), key=lambda at: place_of(claims[at], rows[at]["severity"]))
     return [rows[at] for at in order]
@@ -222,10 +218,10 @@ def _schema() -> Any:
 def _contribution(rank: Rank) -> Contribution:
     """What a rank contributes, without its graph, which other questions share."""
     steps = rank.shared("steps")
-    found = gather(rank, steps)
-    if found is None:
+    gathered = gather(rank, steps)
+    if gathered is None:
         return Contribution()
-    facts, host = found
+    facts, host = gathered
     # what the host does before its first step, or before the first device work of a run without steps, is not judged
     begin = int(facts.regions[0, 0]) if len(facts.regions) else 0
     if steps is not None and not facts.whole_run:
@@ -240,24 +236,20 @@ def _row(
     ranked: Ranked, all_ranks: AllRankFacts, rows: Sequence[Ranked], origins: Mapping[int, Mapping[str, str]]
 ) -> dict[str, Any]:
     finding, lost = ranked.finding, ranked.lost_ns
-    asked = (origins[rank].get(finding.where) for rank in (*finding.ranks, *origins) if rank in origins)
+    of_where = (origins[rank].get(finding.where) for rank in (*finding.ranks, *origins) if rank in origins)
+    alone = [all_ranks.hosts[r] for r in finding.ranks if len(finding.ranks) == 1 and r in all_ranks.hosts]
     shown, times_ns = _step_times(finding, all_ranks) if "since_step" in finding.evidence else (None, None)
     return {
         "kind": finding.kind,
         "severity": ranked.severity,
         "lost_ns": lost,
-        "lost_ns_per_step": (
-            lost // max(len(all_ranks.steps), 1) if lost is not None and not all_ranks.whole_run else None
-        ),
+        "lost_ns_per_step": None if lost is None or all_ranks.whole_run else lost // max(len(all_ranks.steps), 1),
         "lost_share": ranked.share,
         "opportunity_share": finding.opportunity,
         "ranks": list(finding.ranks),
-        "hosts": (
-            list(finding.hosts or all_ranks.hosts_of(finding.ranks))
-            or [all_ranks.hosts[r] for r in finding.ranks[:1] if len(finding.ranks) == 1 and r in all_ranks.hosts]
-        ),
+        "hosts": list(finding.hosts or all_ranks.hosts_of(finding.ranks)) or alone,
         "where": finding.where,
-        "launched_by": next((said for said in asked if said), None),
+        "launched_by": next((text for text in of_where if text), None),
         "evidence": {**finding.evidence, **_common_evidence(finding, all_ranks), "basis": finding.loss.basis},
         "advice": finding.advice,
         "confidence": confidence_of(ranked, all_ranks, rows),
@@ -277,54 +269,41 @@ def _step_times(finding: Finding, all_ranks: AllRankFacts) -> tuple[list[int], l
 
 
 def _common_evidence(finding: Finding, all_ranks: AllRankFacts) -> dict[str, float]:
-    found = {"replay_error": round(all_ranks.replay_error or 0.0, 4)} if finding.loss.basis == "replay" else {}
+    evidence = {"replay_error": round(all_ranks.replay_error or 0.0, 4)} if finding.loss.basis == "replay" else {}
     if not finding.loss.classes:
-        return found
+        return evidence
     covered = round(all_ranks.covered_share(finding.ranks), 3)
     parts = all_ranks.parts_with(finding.loss.classes[0], finding.ranks)
-    found |= {"covered_share": covered} if covered < 1 else {}
-    return found | ({"parts_affected": parts} if parts is not None and finding.loss.estimate_ns else {})
+    evidence |= {"covered_share": covered} if covered < 1 else {}
+    return evidence | ({"parts_affected": parts} if parts is not None and finding.loss.estimate_ns else {})
 
 
 def _limits(all_ranks: AllRankFacts) -> list[str]:
-    notes = [_basis(all_ranks)]
-    if all_ranks.whole_run:
-        notes.append("no steps were found, so the whole run, including its start-up, is judged as one step")
-    else:
-        judged = counted(len(all_ranks.steps), "step is", "steps are")
-        notes.append(f"{judged} judged{_left_out(all_ranks)}")
-        if len(all_ranks.steps) < FEWEST_STEPS:
-            notes.append(f"of fewer than {FEWEST_STEPS} judged steps nothing is `high`")
-    if all_ranks.partly:
-        left = counted(len(all_ranks.partly), "step is", "steps are")
-        notes.append(f"{left} left out, because not all reports contain them")
-    if all_ranks.stepless:
-        notes.append(f"no usable step was found on rank {number_ranges(all_ranks.stepless)}, so it is left out")
-    lossy = [r for r, f in all_ranks.facts.items() if f.left_out]
-    if lossy:
-        steps = counted(sum(all_ranks.facts[r].left_out for r in lossy), "step is", "steps are")
-        left = "a part of the run is" if all_ranks.whole_run else steps
-        notes.append(f"rank {number_ranges(lossy)}: {left} left out, in which work may have run without a record")
-    if len(all_ranks.facts) < 2:
-        notes.append("only one rank: waits between ranks, slow ranks and uneven work could not be judged")
-    elif all_ranks.members is None:
-        notes.append(
-            "no collective is matched across ranks: waiting, slow communicators and exposed communication could not be"
-            " judged"
-        )
-    if all_ranks.clocks_unknown:
-        notes.append(
-            "the clocks of some communicating ranks are not known well enough: slow communicators and exposed"
-            " communication between them could not be judged"
-        )
-    if any(f.graphs for f in all_ranks.facts.values()):
-        notes.append("CUDA graphs hide their kernels: slow kernels and communication inside graphs could not be judged")
-    silent = [r for r, f in all_ranks.facts.items() if not f.calls]
-    if silent:
-        notes.append(f"rank {number_ranges(silent)}: no CUDA calls in the report, so its host activity is unknown")
-    if not any(f.ranges for f in all_ranks.facts.values()):
-        notes.append("without ranges, waiting for data can only be detected from calls that read or wait")
-    return notes
+    facts, whole, steps = all_ranks.facts, all_ranks.whole_run, len(all_ranks.steps)
+    stepless, partly = all_ranks.stepless, len(all_ranks.partly)
+    lossy, silent = [r for r, f in facts.items() if f.left_out], [r for r, f in facts.items() if not f.calls]
+    lost = sum(facts[r].left_out for r in lossy)
+    judged, partly_judged, unrecorded = (counted(n, "step is", "steps are") for n in (steps, partly, lost))
+    graphs, ranges = any(f.graphs for f in facts.values()), any(f.ranges for f in facts.values())
+    notes = {
+        _basis(all_ranks): True,
+        "no steps were found, so the whole run, including its start-up, is judged as one step": whole,
+        f"{judged} judged{_left_out(all_ranks)}": not whole,
+        f"of fewer than {FEWEST_STEPS} judged steps nothing is `high`": not whole and steps < FEWEST_STEPS,
+        f"{partly_judged} left out, because not all reports contain them": partly,
+        f"no usable step was found on rank {number_ranges(stepless)}, so it is left out": stepless,
+        f"rank {number_ranges(lossy)}: {'a part of the run is' if whole else unrecorded} left out, in which work may"
+        " have run without a record": lossy,
+        "only one rank: waits between ranks, slow ranks and uneven work could not be judged": len(facts) < 2,
+        "no collective is matched across ranks: waiting, slow communicators and exposed communication could not be"
+        " judged": len(facts) > 1 and all_ranks.members is None,
+        "the clocks of some communicating ranks are not known well enough: slow communicators and exposed communication"
+        " between them could not be judged": all_ranks.clocks_unknown,
+        "CUDA graphs hide their kernels: slow kernels and communication inside graphs could not be judged": graphs,
+        f"rank {number_ranges(silent)}: no CUDA calls in the report, so its host activity is unknown": silent,
+        "without ranges, waiting for data can only be detected from calls that read or wait": not ranges,
+    }
+    return [note for note, holds in notes.items() if holds]
 
 
 def _left_out(all_ranks: AllRankFacts) -> str:

@@ -1,7 +1,5 @@
 """Ranks without a report that the others wait for, as far as the shared operations show it."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +16,7 @@ from alltrace.recipes.questions.diagnose.finding import MEDIUM_SHARE, Finding, L
 from alltrace.recipes.questions.diagnose.links import usual_bus_gb_per_s
 from alltrace.recipes.questions.diagnose.recovered_time import RecoveredTime
 from alltrace.trace.arrays import Floats, Int64
-from alltrace.trace.distinct import rows_by, run_starts
+from alltrace.trace.distinct import occurrences, rows_by
 from alltrace.trace.number_text import number_ranges
 
 _LONGER = 1.25  # operations wait for an absent rank if they take this many times the time that equal ones can take
@@ -49,8 +47,6 @@ _MOST_GUESSES = 10_000  # how many sets of absent ranks are tried for a communic
 
 @dataclass(frozen=True)
 class Awaited:
-    """How long operations wait for ranks without a report."""
-
     transfer: Int64  # for each row of `Members` the part of its transfer that is such a wait, ns
     moved: Int64  # the same for the time that its rank's device waits for it
     shares: Mapping[int, float]  # for each communicator with these waits, their part of all of its transfers
@@ -100,12 +96,12 @@ def _comes_back(members: Members, mine: NDArray[np.intp], over: Int64) -> bool:
     """
     order = np.lexsort((members.start[mine], members.step[mine], members.rank[mine]))
     rank, step = members.rank[mine][order], members.step[mine][order]
-    begins = run_starts(rank, step)
-    place = np.arange(len(order)) - np.repeat(begins, np.diff(np.append(begins, len(order))))
-    steady = 0.0
-    for rows in rows_by(rank * (int(place.max()) + 1) + place).values():
-        steady += len(rows) * float(np.percentile(over[order][rows], 50, method="lower"))
-    return steady >= _STEADY * float(over.sum())
+    place = occurrences(rank, step)
+    middles = (
+        len(rows) * float(np.percentile(over[order][rows], 50, method="lower"))
+        for rows in rows_by(rank * (int(place.max()) + 1) + place).values()
+    )
+    return sum(middles) >= _STEADY * float(over.sum())
 
 
 def _groups(all_ranks: AllRankFacts) -> list[Group]:
@@ -129,22 +125,18 @@ def _completed(groups: Sequence[Group], missing: Sequence[int]) -> list[Group]:
     """
     shapes = {tuple(r - g.ranks[0] for r in g.ranks) for g in groups if g.ranks and g.size == len(g.ranks)}
     lengths = sorted({len(s) for s in shapes})
-    found = []
+    completed = []
     for group in groups:
         size = group.size
-        if (
-            not group.messages
-            and size == len(group.ranks)
-            and sum(tuple(r - group.ranks[0] for r in group.ranks) == s for s in shapes) == 1
-        ):
+        if group.ranks and size == len(group.ranks) and not group.messages:
             for length in (n for n in lengths if size < n <= size + len(missing)):
                 sets = islice(combinations((r for r in missing if r not in group.ranks), length - size), _MOST_GUESSES)
                 whole = (sorted({*group.ranks, *chosen}) for chosen in sets)
                 if any(tuple(r - ranks[0] for r in ranks) in shapes for ranks in whole):
                     size = length
                     break
-        found.append(replace(group, size=size))
-    return found
+        completed.append(replace(group, size=size))
+    return completed
 
 
 def _all_known(all_ranks: AllRankFacts) -> bool:
@@ -248,14 +240,8 @@ def _of_unknown_loss(all_ranks: AllRankFacts, members: Members | None) -> list[F
         return []
     evidence = {"missing": len(missing), "waited_ns_per_step": float(np.round(waited[waiting].mean()))}
     advice = "Devices wait in operations that no report of another rank has; profile the ranks without a report too."
-    loss = Loss(
-        0,
-        "ceiling",
-        ("communication",),
-        0,
-        0,
-        "it is unknown how long these operations take with a rank that is on time",
-    )
+    why = "it is unknown how long these operations take with a rank that is on time"
+    loss = Loss(0, "ceiling", ("communication",), 0, 0, why)
     return [Finding("missing-rank", loss, missing, "unmatched operations", advice, evidence, _DOUBTED, told=True)]
 
 
@@ -278,7 +264,7 @@ def _alone(all_ranks: AllRankFacts, members: Members) -> Floats:
     whole = np.array([complete.get(n, 0) for n in members.communicator.tolist()])
     took = members.end - members.start
     usual: dict[tuple[str, int, int], float] = {}
-    found = np.zeros((len(all_ranks.ranks), len(all_ranks.steps)))
+    beyond_ns = np.zeros((len(all_ranks.ranks), len(all_ranks.steps)))
     for row, lone in enumerate(all_ranks.lone):
         if lone is None or not len(lone.op):
             continue
@@ -299,8 +285,8 @@ def _alone(all_ranks: AllRankFacts, members: Members) -> Floats:
         if np.median((lone.took_ns / needed)[absent]) >= _LONGER:
             known = np.isin(lone.step, all_ranks.steps)
             over = np.clip(lone.took_ns - needed, 0, lone.waited_ns)
-            np.add.at(found[row], np.searchsorted(all_ranks.steps, lone.step[known]), over[known])
-    return found
+            np.add.at(beyond_ns[row], np.searchsorted(all_ranks.steps, lone.step[known]), over[known])
+    return beyond_ns
 
 
 def _alike_everywhere(communicator: Int64, took: Int64) -> bool:
@@ -310,15 +296,15 @@ def _alike_everywhere(communicator: Int64, took: Int64) -> bool:
 
 def _absent(groups: Iterable[Any], missing: Iterable[int]) -> tuple[int, ...]:
     """The ranks without a report that are members of all these communicators; empty if they cannot be known."""
-    found: set[int] = set()
+    absent: set[int] = set()
     for group in groups:
         candidates = [r for r in missing if r not in group.ranks]
         count = group.size - len(group.ranks)
         sets = [set(candidates)] if len(candidates) == count else _evenly(group.ranks, candidates, count)
         if len(sets) != 1:
             return ()
-        found |= sets[0]
-    return tuple(sorted(found))
+        absent |= sets[0]
+    return tuple(sorted(absent))
 
 
 def _evenly(ranks: Iterable[int], candidates: Iterable[int], count: int) -> list[set[int]]:

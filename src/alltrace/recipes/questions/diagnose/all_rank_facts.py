@@ -1,9 +1,7 @@
 """The facts of all ranks side by side: what detectors read."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache, cached_property, partial, reduce
 from typing import Any
 
@@ -24,8 +22,8 @@ from alltrace.replay.join import Replay
 from alltrace.replay.peers import Peers
 from alltrace.replay.rank_graph import RankGraph
 from alltrace.trace.arrays import Flags, Floats, Int64
-from alltrace.trace.distinct import distinct, rows_by, run_starts
-from alltrace.trace.intervals import difference, intersection, merge, overlap_ns, union
+from alltrace.trace.distinct import distinct, rows_by, run_starts, values_by
+from alltrace.trace.intervals import Merged, containing, difference, intersection, merge, overlap_ns, union
 from alltrace.trace.number_text import numbered
 
 CULPRIT_SHARE = 0.5  # a rank is a culprit when it loses at least this share of what the worst rank loses
@@ -70,7 +68,6 @@ class Members:
 
     @cached_property
     def firsts(self) -> NDArray[np.intp]:
-        """The first row of each instance."""
         return run_starts(self.instance)
 
 
@@ -99,11 +96,9 @@ class AllRankFacts:
         self.roles: dict[int, str | None] = dict(roles or {})
         self._given = dict(sorted(given.items()))
         facts: dict[int, RankFacts] = {rank: g.facts for rank, g in self._given.items()}
-        self.stepless: tuple[int, ...] = tuple(r for r, f in facts.items() if f.whole_run)
-        self.whole_run: bool = len(self.stepless) == len(facts)
+        self.whole_run: bool = all(f.whole_run for f in facts.values())
         """Whether the ranks' runs had to count as one step."""
-        if self.whole_run:
-            self.stepless = ()
+        self.stepless = tuple(r for r, f in facts.items() if f.whole_run and not self.whole_run)
         self.facts: dict[int, RankFacts] = {r: _unjudged(f) if r in self.stepless else f for r, f in facts.items()}
         self.hosts: dict[int, str] = dict(hosts)
         self.alignment = alignment
@@ -113,35 +108,31 @@ class AllRankFacts:
         steps, counts = np.unique(known, return_counts=True)
         having = len(self.facts) - len(self.stepless)
         shared, every = steps[counts >= max(having / 2, 1)], steps[counts >= max(having, 1)]
-        if len(every) and every[0] > shared[0]:
-            every = every[
-                1:
-            ]  # a report that begins late begins when it did, however soon a replay reaches its first step
-        self.steps: Int64 = (
-            every if len(every) >= max(_ENOUGH_SHARED * len(shared), min(_FEWEST_SHARED, len(shared))) else shared
-        )
+        # a report that begins late begins when it did, however soon a replay reaches its first step
+        every = every[1:] if len(every) and every[0] > shared[0] else every
+        enough = max(_ENOUGH_SHARED * len(shared), min(_FEWEST_SHARED, len(shared)))
+        self.steps: Int64 = every if len(every) >= enough else shared
         self.partly: tuple[int, ...] = tuple(shared[~np.isin(shared, self.steps)].tolist())
         """Steps that are left out because some ranks lack them."""
 
-    def of_each_role(self) -> list[AllRankFacts]:
+    def of_each_role(self) -> "list[AllRankFacts]":
         """The facts of the ranks of each role, on the same steps: roles have different work by design."""
         groups = self._rows_of_roles()
         return [self] if len(groups) < 2 else [self._among(self.ranks[rows].tolist()) for rows in groups]
 
     @cached_property
-    def undisturbed(self) -> AllRankFacts:
+    def undisturbed(self) -> "AllRankFacts":
         """The same ranks and steps without what other processes took from the kernels."""
         if all(f.work.slices is None for f in self.facts.values()):
             return self
         return self.with_facts({r: f.undisturbed() for r, f in self.facts.items()})
 
-    def with_facts(self, facts: Mapping[int, RankFacts]) -> AllRankFacts:
-        """The same ranks and steps with other facts."""
+    def with_facts(self, facts: Mapping[int, RankFacts]) -> "AllRankFacts":
         other = self._among(self.ranks.tolist())
         other.facts = dict(facts)
         return other
 
-    def _among(self, ranks: Sequence[int]) -> AllRankFacts:
+    def _among(self, ranks: Sequence[int]) -> "AllRankFacts":
         given = {r: self._given[r] for r in ranks}
         subset = AllRankFacts(given, self.hosts, self.alignment, self._texts, self._join, self._peers, self.roles)
         subset.facts = {r: self.facts[r] for r in ranks}
@@ -159,7 +150,6 @@ class AllRankFacts:
         return numbered(word, self.ranks[rows].tolist())
 
     def name(self, ident: int) -> str:
-        """The text of a name."""
         return self._texts(pa.array([ident], pa.int64()))[0].as_py() or ""
 
     def name_of_most(self, parts: Iterable[tuple[Int64, NDArray[Any]]]) -> str:
@@ -176,11 +166,11 @@ class AllRankFacts:
 
     def _of_steps(self, values: Callable[[RankFacts], Int64], *shape: int) -> Floats:
         """(ranks, steps, *shape) of what the facts of a rank have of each of its steps; NaN if it lacks a step."""
-        found = np.full((len(self.ranks), len(self.steps), *shape), np.nan)
+        of_steps = np.full((len(self.ranks), len(self.steps), *shape), np.nan)
         for row, facts in enumerate(self.facts.values()):
             mine, at = self.judged(facts)
-            found[row, at] = values(facts)[mine]
-        return found
+            of_steps[row, at] = values(facts)[mine]
+        return of_steps
 
     def judged(self, facts: RankFacts) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """Which of a rank's steps are judged, and their places among `steps`."""
@@ -193,26 +183,23 @@ class AllRankFacts:
 
     def of(self, name: str) -> Floats:
         """(ranks, steps) of one class, ns; 0 if a rank lacks a step."""
-        found: Floats = np.nan_to_num(self.times[:, :, CLASSES.index(name)])
-        return found
+        return np.nan_to_num(self.times[:, :, CLASSES.index(name)])
 
     def of_host(self, name: str) -> Floats:
         """(ranks, steps) of one of `HOST_CLASSES` but the last, ns, even if no device waits; 0 for lacking steps."""
-        found: Floats = np.nan_to_num(self._of_steps(lambda facts: facts.host_ns[:, HOST_CLASSES.index(name)]))
-        return found
+        return np.nan_to_num(self._of_steps(lambda facts: facts.host_ns[:, HOST_CLASSES.index(name)]))
 
     @cached_property
     def own(self) -> Floats:
         """(ranks, steps): a rank's own time, without waits for communication, ns."""
-        found: Floats = np.nan_to_num(self.times.sum(axis=2)) - self.of("communication")
-        return found
+        own_ns: Floats = np.nan_to_num(self.times.sum(axis=2)) - self.of("communication")
+        return own_ns
 
     @cached_property
     def _reached(self) -> Floats:
         """(2, steps): when the last rank begins and ends each judged step, ns."""
-        reached = self._of_steps(lambda facts: facts.regions, 2)
-        found: Floats = np.nanmax(reached, axis=0).T if reached.size else np.zeros((2, len(self.steps)))
-        return found
+        reached: Floats = np.nanmax(self._of_steps(lambda facts: facts.regions, 2), axis=0)
+        return reached.T
 
     @cached_property
     def lengths(self) -> Floats:
@@ -245,13 +232,11 @@ class AllRankFacts:
         own time of each step minus that without `lost`.
         """
         rows, every = np.asarray((lost > 0).any(axis=1)), tuple(dict.fromkeys((*classes, *shared)))
-        bounds, parts = self.bounds_ns(every, rows), lost.sum(axis=0) if lost.size else np.zeros(len(self.steps))
+        bounds, parts = self.bounds_ns(every, rows), lost.sum(axis=0)
         own, bound = int(self.bounds_ns(classes, rows).sum()), int(bounds.sum())
         steps = (bounds, parts / parts.sum()) if parts.sum() > 0 else None
         if ceiling_ns is None:
-            ceiling_ns = (
-                int(np.maximum(self.own.max(axis=0) - (self.own - lost).max(axis=0), 0).sum()) if lost.size else 0
-            )
+            ceiling_ns = int(np.maximum(self.own.max(axis=0) - (self.own - lost).max(axis=0), 0).sum())
         if self.doubt is not None:
             sure = self._sure_ns(lost)
             alone = int(sure.sum())
@@ -273,8 +258,6 @@ class AllRankFacts:
         No rank leaves an operation before the last one has begun it. So if all ranks but some wait for communication,
         and these do not, all wait for these.
         """
-        if not lost.size:
-            return np.zeros(len(self.steps))
         common: Floats = np.where(np.isnan(self.times[:, :, 0]), np.inf, lost).min(axis=0)
         most = lost.max(axis=0)
         losing = lost >= CULPRIT_SHARE * most
@@ -283,13 +266,12 @@ class AllRankFacts:
         begins, ends = (moments.astype(np.int64) for moments in self._reached)
         for chosen in np.unique(losing, axis=1).T:
             if not chosen.all():
-                waits = [merge(f.waits[:, 0].copy(), f.waits[:, 1].copy()) for f in self.facts.values()]
+                waits = [merge(*f.waits.T.copy()) for f in self.facts.values()]
                 own = union([w for w, mine in zip(waits, chosen.tolist(), strict=True) if mine])
                 others = reduce(intersection, [w for w, mine in zip(waits, chosen.tolist(), strict=True) if not mine])
-                awaited = overlap_ns(begins, ends, difference(others, own))
-                common = np.where(
-                    (losing == chosen[:, None]).all(axis=0), np.maximum(common, np.minimum(most, awaited)), common
-                )
+                awaited = np.minimum(most, overlap_ns(begins, ends, difference(others, own)))
+                so = (losing == chosen[:, None]).all(axis=0)
+                common = np.where(so, np.maximum(common, awaited), common)
         return common
 
     def bounds_ns(self, classes: Sequence[str], rows: Flags) -> Floats:
@@ -300,21 +282,17 @@ class AllRankFacts:
 
         `classes`: Some of `CLASSES`. `rows`: The ranks, bool array in the order of `ranks`.
         """
-        if not self.times.size:
-            return np.zeros(len(self.steps))
-        held = np.zeros((len(self.ranks), len(self.steps)))
-        for name in classes:
-            held += self.of(name) * rows[:, None]
+        taken = sum((self.of(name) * rows[:, None] for name in classes), np.zeros(self.times.shape[:2]))
         waited = self.of("communication") * rows[:, None] if "communication" in classes else 0.0
-        rest = (self.own - (held - waited)).max(axis=0)
-        found: Floats = np.clip(np.minimum(held.sum(axis=0), self.lengths - rest), 0, None)
-        return found
+        rest = (self.own - (taken - waited)).max(axis=0)
+        bounds: Floats = np.clip(np.minimum(taken.sum(axis=0), self.lengths - rest), 0, None)
+        return bounds
 
     def less_compute(self, lost: Floats) -> Callable[[RecoveredTime], Int64]:
         """A change that makes kernels take `lost` (ranks, steps) less in each step, ns."""
         compute = self.of("compute")
         share = np.divide(lost, compute, out=np.zeros_like(compute), where=compute > 0)
-        return partial(RecoveredTime.less_compute, ranks=self.ranks, steps=self.numbers, share=share)
+        return partial(RecoveredTime.less_work, ranks=self.ranks, steps=self.numbers, share=share)
 
     @property
     def judges_hosts(self) -> bool:
@@ -360,14 +338,10 @@ class AllRankFacts:
         """(ranks, 2): the sends and receives of each rank in the judged steps, and those of them without a partner."""
         counted = np.zeros((len(self.ranks), 2), np.int64)
         for row, (facts, lone) in enumerate(zip(self.facts.values(), self.lone, strict=True)):
-            if (
-                lone is not None
-                and lone.messages is not None
-                and lone.alone is not None
-                and len(facts.steps) == len(lone.messages)
-            ):
+            messages, alone = (None, None) if lone is None else (lone.messages, lone.alone)
+            if messages is not None and alone is not None and len(facts.steps) == len(messages):
                 judged = np.isin(facts.steps, self.steps)
-                counted[row] = lone.messages[judged].sum(), lone.alone[judged].sum()
+                counted[row] = messages[judged].sum(), alone[judged].sum()
         return counted
 
     @property
@@ -385,13 +359,10 @@ class AllRankFacts:
 
     @cached_property
     def _recovery(self) -> RecoveredTime | None:
-        ready = self.alignment is not None and all(g.graph is not None for g in self._given.values())
-        if not ready:
+        if self.alignment is None or any(g.graph is None for g in self._given.values()):
             return None
-        replay = self._join([g.graph for g in self._given.values()])
-        return RecoveredTime(
-            replay, self._given, self.alignment.members, None if self.whole_run else self.steps, self._peers
-        )
+        replay, steps = self._join([g.graph for g in self._given.values()]), None if self.whole_run else self.steps
+        return RecoveredTime(replay, self._given, self.alignment.members, steps, self._peers)
 
     @property
     def recovery(self) -> RecoveredTime | None:
@@ -418,8 +389,6 @@ class AllRankFacts:
         """
         named = np.isin(self.ranks, np.array(ranks, np.int64))
         rows = np.flatnonzero(named if named.any() else ~named)
-        if not self.times.size:
-            return 1.0
         there = float((~np.isnan(self.times[rows, :, 0])).mean())
         whole = float(np.nansum(self.times[rows]))
         facts = list(self.facts.values())
@@ -445,34 +414,26 @@ class AllRankFacts:
         """Which ranks lose at least `share` of what the worst loses over all steps."""
         total = np.maximum(lost, 0).sum(axis=1)
         most = total.max(initial=0)
-        found: Flags = (total >= share * most) & (total > 0)
-        return found
+        blamed: Flags = (total >= share * most) & (total > 0)
+        return blamed
 
     def excess(self, values: Floats) -> Floats:
         """(ranks, steps): how much more than the lower quartile of the role's ranks, as more than half may be high."""
-        if not values.size:
-            return values
         there = np.where(np.isnan(self.times[:, :, 0]), np.nan, values)
-        found: Floats = np.zeros_like(there)
+        beyond: Floats = np.zeros_like(there)
         for rows in self._rows_of_roles():
             own = there[rows]
             known = ~np.isnan(own).all(axis=0)
             low = np.nanpercentile(own[:, known], 25, axis=0, method="lower")
-            found[np.array(rows)[:, None], np.flatnonzero(known)] = np.nan_to_num(own[:, known] - low)
-        return found
+            beyond[np.array(rows)[:, None], np.flatnonzero(known)] = np.nan_to_num(own[:, known] - low)
+        return beyond
 
     def _rows_of_roles(self) -> list[list[int]]:
-        rows: dict[str | None, list[int]] = {}
-        for row, rank in enumerate(self.ranks.tolist()):
-            rows.setdefault(self.roles.get(rank), []).append(row)
-        return list(rows.values())
+        return list(values_by((self.roles.get(rank), row) for row, rank in enumerate(self.ranks.tolist())).values())
 
     def hosts_of(self, ranks: Sequence[int]) -> tuple[str, ...]:
-        """The hosts with all their ranks among `ranks`."""
         chosen = set(ranks)
-        by_host: dict[str, list[int]] = {}
-        for rank, host in self.hosts.items():
-            by_host.setdefault(host, []).append(rank)
+        by_host = values_by((host, rank) for rank, host in self.hosts.items())
         return tuple(host for host, members in by_host.items() if chosen.issuperset(members))
 
     def meet_across_hosts(self, ranks: Sequence[int]) -> bool:
@@ -503,12 +464,11 @@ class AllRankFacts:
             if mine is None or not len(self.steps) or not len(facts.steps):
                 continue
             # an operation counts for the step that its end is in, which is where it is waited for
-            at = np.searchsorted(facts.regions[:, 0], end[mine] - 1, "right") - 1
-            inside = (at >= 0) & (end[mine] <= facts.regions[np.maximum(at, 0), 1])
-            place = np.minimum(np.searchsorted(self.steps, facts.steps[np.maximum(at, 0)]), len(self.steps) - 1)
-            inside &= self.steps[place] == facts.steps[np.maximum(at, 0)]
+            at = containing(Merged(*facts.regions.T.copy()), end[mine] - 1)
+            place = np.minimum(np.searchsorted(self.steps, facts.steps[at]), len(self.steps) - 1)
+            inside = (at >= 0) & (self.steps[place] == facts.steps[at])
             step[mine] = np.where(inside, place, -1)
-            sets = merge(facts.waits[:, 0].copy(), facts.waits[:, 1].copy())
+            sets = merge(*facts.waits.T.copy())
             waited[mine] = overlap_ns(start[mine], until[mine], sets)
             moved[mine] = overlap_ns(np.clip(last[mine], start[mine], until[mine]), until[mine], sets)
         # what is less may be an error of the clocks
@@ -517,32 +477,16 @@ class AllRankFacts:
         transfer = column("transfer_ns")
         doubtful = (error < 0) | (transfer < error)
         certain = ~np.isin(column("instance"), np.unique(column("instance")[doubtful]))
-        keep = step >= 0
         ops = table.column("op").combine_chunks()
         words = [*ops.dictionary.to_pylist(), ""]
         op = np.array(words, object)[ops.indices.fill_null(len(words) - 1).to_numpy(zero_copy_only=False)]
-        values = {
-            "instance": column("instance"),
-            "communicator": column("communicator"),
-            "rank": rank,
-            "step": step,
-            "stream": column("stream"),
-            "keeps_host": np.asarray(
-                pc.fill_null(pc.equal(table.column("evidence").cast("string"), "mpi"), False).to_numpy(), np.bool_
-            ),
-            "size": column("bytes"),
-            "row": column("row"),
-            "op": op,
-            "start": start,
-            "end": end,
-            "last_arrival": last,
-            "transfer": transfer,
-            "waited": waited,
-            "moved": moved,
-            "fact": np.asarray(table.column("fact").to_numpy(), np.bool_),
-            "certain": certain,
-        }
-        return Members(**{name: value[keep] for name, value in values.items()})
+        mpi = pc.fill_null(pc.equal(table.column("evidence").cast("string"), "mpi"), False)
+        members = Members(
+            column("instance"), column("communicator"), rank, step, column("stream"), column("bytes"), column("row"),
+            op, start, end, last, transfer, waited, moved, np.asarray(table.column("fact").to_numpy(), np.bool_),
+            np.asarray(mpi.to_numpy(), np.bool_), certain,
+        )  # fmt: skip
+        return Members(*(getattr(members, field.name)[step >= 0] for field in fields(Members)))
 
     def spread(self, amounts: Int64) -> Floats:
         """(ranks, steps): the sum of the `amounts` of the rows of `members`."""

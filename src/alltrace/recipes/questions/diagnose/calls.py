@@ -1,7 +1,5 @@
 """The calls of a rank, read once and piece by piece: which work they launched, and those that say what the host did."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -38,11 +36,7 @@ _LONG_LAUNCH_NS = 100_000  # if it takes at least this long
 _FEW_TEXTS = 1_000  # the most names of a table to keep per rank
 
 _NAMED = (
-    *patterns.ALLOCATIONS,
-    *patterns.COPIES,
-    *patterns.SYNCS,
-    *patterns.COMPILING_CALLS,
-    *patterns.CODE_CALLS,
+    *patterns.ALLOCATIONS, *patterns.COPIES, *patterns.SYNCS, *patterns.COMPILING_CALLS, *patterns.CODE_CALLS,
     *patterns.MODULE_CALLS,
 )  # fmt: skip
 """Names of the calls that say what the host did."""
@@ -54,7 +48,6 @@ _COLUMNS = ("start", "end", "process", "thread", "correlation", "name")
 
 
 def is_pageable(copies: Any) -> Flags:
-    """Which copies are from or to pageable memory."""
     return is_one_of(copies.column("src_kind"), ("pageable",)) | is_one_of(copies.column("dst_kind"), ("pageable",))
 
 
@@ -97,10 +90,8 @@ class Calls:
         self.codes = codes[np.searchsorted(ids, name)]
         self.launches, took = self._took.columns()
         self._usual_ns = float(np.median(took)) if len(took) else 0.0
-        total = sum(self._threads.values())
-        self.threads = np.array(
-            sorted(t for t, n in self._threads.items() if n >= _LAUNCHING_SHARE * max(total, 1)), np.int64
-        )
+        least = _LAUNCHING_SHARE * max(sum(self._threads.values()), 1)
+        self.threads = np.array(sorted(t for t, n in self._threads.items() if n >= least), np.int64)
         if self.of_host:
             self._of_host(rank)
         self.mine = self.of_launching(self.thread)
@@ -141,7 +132,6 @@ class Calls:
         self._flags.add(flags[kept])
 
     def _of_host(self, rank: Rank) -> None:
-        """What the main thread does is all that is known of the host."""
         work = rank.table("kernels", ("start", "end", "stream"))
         main = integers(work.column("stream"), -1) == MAIN_STREAM
         self._busy = {-1: [merge(*(integers(work.column(c))[main] for c in ("start", "end")))]}
@@ -149,9 +139,7 @@ class Calls:
         self._flags_of_named = np.empty(0, np.int8)
 
     def are(self, flag: int) -> Flags:
-        """Which of the calls launched such work."""
-        launched: Flags = (self._flags_of_named & flag).astype(np.bool_)
-        return launched
+        return (self._flags_of_named & flag).astype(np.bool_)
 
     def of_launching(self, threads: Int64) -> Flags:
         """Which of these threads launch kernels; all of them if not known."""
@@ -178,28 +166,20 @@ def named_ids(rank: Rank, ids: Int64) -> tuple[Int64, tuple[str, ...]]:
     return codes, _known_plain(tuple(texts)) if len(texts) <= _FEW_TEXTS else _plain(texts)
 
 
-@lru_cache(256)
-def _known_plain(texts: tuple[str | None, ...]) -> tuple[str, ...]:
-    """`_plain`, remembered: most ranks have the same names."""
-    return _plain(texts)
-
-
 def _plain(texts: Sequence[str | None]) -> tuple[str, ...]:
     return tuple(re.sub(r"_v\d+$", "", t or "") for t in texts)
+
+
+# most ranks have the same names
+_known_plain, _known_matching = lru_cache(256)(_plain), lru_cache(256)(patterns.matching)
 
 
 def having_name(codes: Int64, texts: tuple[str, ...], wanted: tuple[Pattern, ...]) -> Flags:
     """Which rows, with names `texts` by `codes`, have a name that one of the patterns matches."""
     matching = _known_matching if len(texts) <= _FEW_TEXTS else patterns.matching
-    found = np.zeros(len(texts) + 1, np.bool_)  # the last entry means -1, no name
-    found[matching(texts, wanted)] = True
-    return found[codes]
-
-
-@lru_cache(256)
-def _known_matching(texts: tuple[str, ...], wanted: tuple[Pattern, ...]) -> list[int]:
-    """`patterns.matching`, remembered: most ranks have the same names."""
-    return patterns.matching(texts, wanted)
+    matches = np.zeros(len(texts) + 1, np.bool_)  # the last entry means -1, no name
+    matches[matching(texts, wanted)] = True
+    return matches[codes]
 
 
 def mostly(codes: Int64, took: Int64, texts: Sequence[str]) -> str:

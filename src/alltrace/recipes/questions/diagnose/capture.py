@@ -1,7 +1,5 @@
 """Incomplete reports: missing ranks, dropped events, no ranges, hidden kernels, clocks that differ."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 
@@ -10,7 +8,8 @@ import numpy as np
 from alltrace.recipes.base import RunFacts
 from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
 from alltrace.recipes.questions.diagnose.finding import NO_LOSS, Finding
-from alltrace.run.manifest import RankRecord, warnings_of
+from alltrace.run.manifest import warnings_of
+from alltrace.trace.distinct import values_by
 from alltrace.trace.number_text import number_ranges
 
 _SLOWED = 1.05
@@ -31,15 +30,16 @@ _WARNED = (
 
 
 def find(all_ranks: AllRankFacts, run: RunFacts) -> list[Finding]:
-    """Every fault of the capture; none costs time."""
     missing = sorted(run.manifest.missing_ranks)
     advice = "There is no report for these ranks; capture them too, or recover their reports."
     faults = [_fault(missing, "missing ranks", advice, {"missing": len(missing)})]
     for others in (_short, _missing_records, _suspects, _doubted):
         faults += others(run)
     faults += _slowdown(all_ranks, run)
+    warnings = warnings_of(run.manifest, run.ranks)
     for pattern, where, advice in _WARNED:
-        ranks = _warned(run, pattern)
+        warned = [w.ranks for w in warnings if re.search(pattern, w.warning.text, re.IGNORECASE)]
+        ranks = sorted(set().union(*warned))
         faults.append(_fault(ranks, where, advice, {"reports": len(ranks)}))
     without = [r for r, f in all_ranks.facts.items() if not f.ranges]
     advice = "No ranges were captured, so steps and code cannot be named; trace NVTX."
@@ -60,17 +60,17 @@ def _fault(
 def _short(run: RunFacts) -> list[Finding]:
     """Ranks with another first or last step than the others, if the program numbers its steps."""
     steps = run.alignment.steps if run.alignment is not None else None
-    found: list[Finding] = []
     if steps is None or not steps.num_rows:
-        return found
+        return []
     named = np.array([source == "range" for source in steps.column("source").to_pylist()])
     rank, step = (steps.column(c).to_numpy()[named] for c in ("rank", "step"))
     if not len(rank):
-        return found
+        return []
     order = np.lexsort((step, rank))
     numbers, begin = np.unique(rank[order], return_index=True)
     first, last = step[order][begin], step[order][np.append(begin[1:], len(order)) - 1]
     usual = int(np.median(first)), int(np.median(last))
+    faults = []
     for late, where, name, edge, did in (
         (first > usual[0], "late start", "first_step", first, "begin after the run did; start"),
         (last < usual[1], "cut short", "first_missing_step", last + 1, "end before the run did; stop"),
@@ -78,8 +78,8 @@ def _short(run: RunFacts) -> list[Finding]:
         if late.any():
             evidence = {name: float(edge[late][0]), "steps": float(usual[1] - usual[0] + 1)}
             advice = f"These reports {did} the capture at the same step on all ranks."
-            found.append(_fault(tuple(numbers[late].tolist()), where, advice, evidence))
-    return found
+            faults.append(_fault(tuple(numbers[late].tolist()), where, advice, evidence))
+    return faults
 
 
 def _slowdown(all_ranks: AllRankFacts, run: RunFacts) -> list[Finding]:
@@ -95,50 +95,41 @@ def _slowdown(all_ranks: AllRankFacts, run: RunFacts) -> list[Finding]:
 
 
 def _missing_records(run: RunFacts) -> list[Finding]:
-    ranks: dict[tuple[str, str], list[RankRecord]] = {}
-    for rank in run.ranks:
-        for lost in rank.missing_records:
-            ranks.setdefault((lost.what, lost.place), []).append(rank)
-    found = []
-    for (what, place), its in ranks.items():
-        alike = [m for r in its for m in r.missing_records if (m.what, m.place) == (what, place)]
-        evidence = {"lost_records": float(sum(m.number for m in alike)), "of_records": float(sum(m.of for m in alike))}
-        kineto = any(run.manifest.reports[n].format == "kineto" for r in its for n in r.reports)
+    alike = values_by(((m.what, m.place), (rank, m)) for rank in run.ranks for m in rank.missing_records)
+    faults = []
+    for (what, place), its in alike.items():
+        evidence = {
+            "lost_records": float(sum(m.number for _, m in its)),
+            "of_records": float(sum(m.of for _, m in its)),
+        }
+        kineto = any(run.manifest.reports[n].format == "kineto" for r, _ in its for n in r.reports)
         where = _WHAT[what] + (_PLACES.get(place, "") if what != "launches" else "")
-        found.append(_fault([r.rank for r in its], where, advice_on_missing(what, place, kineto=kineto), evidence))
-    return found
+        advice = advice_on_missing(what, place, kineto=kineto)
+        faults.append(_fault([r.rank for r, _ in its], where, advice, evidence))
+    return faults
 
 
 def _suspects(run: RunFacts) -> list[Finding]:
     its = [rank for rank in run.ranks if rank.rows.get("suspects")]
     if not its:
         return []
-    suspects = sum(rank.rows["suspects"] for rank in its)
     advice = (
         "These rows have times or sizes that cannot be, and count in nothing; `select * from suspects` lists them."
         " Record these ranks again, or report it to the profiler's authors."
     )
-    evidence = {
-        "suspect_rows": float(suspects),
-        "suspect_share": suspects / sum(sum(rank.rows.values()) for rank in its),
-    }
+    suspects = sum(rank.rows["suspects"] for rank in its)
+    share = suspects / sum(sum(rank.rows.values()) for rank in its)
+    evidence = {"suspect_rows": float(suspects), "suspect_share": share}
     return [_fault([rank.rank for rank in its], "impossible records", advice, evidence)]
 
 
 def _doubted(run: RunFacts) -> list[Finding]:
     reasons = {rank.rank: rank.doubt for rank in run.ranks if rank.doubt is not None}
     reasons |= {} if run.alignment is None else run.alignment.doubted
-    ranks: dict[str, list[int]] = {}
-    for rank, reason in reasons.items():
-        ranks.setdefault(reason, []).append(rank)
+    doubt = "Of rank {} {}, so its times are compared with no other rank's; record it again."
     return [
-        _fault(
-            its,
-            "times in doubt",
-            f"Of rank {number_ranges(its)} {reason}, so its times are compared with no other rank's; record it again.",
-            {"reports": len(its)},
-        )
-        for reason, its in ranks.items()
+        _fault(its, "times in doubt", doubt.format(number_ranges(its), reason), {"reports": len(its)})
+        for reason, its in values_by((reason, rank) for rank, reason in reasons.items()).items()
     ]
 
 
@@ -150,48 +141,38 @@ _WHAT = {
 }
 
 
-def advice_on_missing(what: str, place: str, *, kineto: bool) -> str:
-    """What to do about missing records, with the causes that are known for these.
+_ADVICE = {
+    "graphs": (
+        "The work of these graphs is not in the report; capture with --cuda-graph-trace=node, or =graph for whole"
+        " graphs."
+    ),
+    "launches": ("Host calls are missing, so work cannot be assigned to its launches; capture fewer kinds of events."),
+    "everywhere": (
+        "The report has calls but no kernels; check that CUDA activity is traced and that performance counters are"
+        " permitted."
+    ),
+    "start of kineto": (
+        "PyTorch's profiler drops the first kernels where CUPTI of CUDA 12.6 to 13.0 stamps them before the capture"
+        " (pytorch/pytorch#192021): add warm-up steps to its schedule, or update CUDA; rely on the later steps."
+    ),
+    "end": (
+        "The profiler stopped recording kernels while the program continued: its buffers were full; capture less at a"
+        " time."
+    ),
+}
 
-    `what`: See `alltrace.run.manifest.MissingRecords`.
-    """
-    if what == "graphs":
-        return (
-            "The work of these graphs is not in the report; capture with --cuda-graph-trace=node, or =graph for whole"
-            " graphs."
-        )
-    if what == "launches":
-        return "Host calls are missing, so work cannot be assigned to its launches; capture fewer kinds of events."
-    if place == "everywhere":
-        return (
-            "The report has calls but no kernels; check that CUDA activity is traced and that performance counters are"
-            " permitted."
-        )
-    if place == "start" and kineto:
-        return (
-            "PyTorch's profiler drops the first kernels where CUPTI of CUDA 12.6 to 13.0 stamps them before the capture"
-            " (pytorch/pytorch#192021): add warm-up steps to its schedule, or update CUDA; rely on the later steps."
-        )
-    if place == "end":
-        return (
-            "The profiler stopped recording kernels while the program continued: its buffers were full; capture less at"
-            " a time."
-        )
-    return (
+
+def advice_on_missing(what: str, place: str, *, kineto: bool) -> str:
+    """What to do about missing records (`alltrace.run.manifest.MissingRecords`), with the causes that are known."""
+    lost = (
         "The profiler lost kernels, as it does when its buffers are full; capture less at a time, or flush its buffers"
         " more often."
     )
-
-
-def _warned(run: RunFacts, pattern: str) -> tuple[int, ...]:
-    found = [w.ranks for w in warnings_of(run.manifest, run.ranks) if re.search(pattern, w.warning.text, re.IGNORECASE)]
-    return tuple(sorted(set().union(*found)))
+    return _ADVICE.get(what) or _ADVICE.get(f"{place} of kineto" if place == "start" and kineto else place, lost)
 
 
 def _clocks(all_ranks: AllRankFacts, run: RunFacts) -> list[Finding]:
-    components: dict[int, list[str]] = {}
-    for clock in run.manifest.clocks:
-        components.setdefault(clock.component, []).append(clock.host)
+    components = values_by((clock.component, clock.host) for clock in run.manifest.clocks)
     if len(components) < 2:
         return []
     largest = max(components.values(), key=len)

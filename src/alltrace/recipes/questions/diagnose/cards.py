@@ -1,7 +1,5 @@
 """Findings in readable form: the verdict in a sentence, and a card for each finding, equal in all interfaces."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -9,21 +7,12 @@ from alltrace.recipes.base import Answer
 from alltrace.recipes.questions.diagnose.evidence_sentences import evidence_sentence
 from alltrace.recipes.questions.diagnose.headlines import headline, who
 from alltrace.trace.amounts import amount, shortened
-from alltrace.trace.number_text import counted, named_devices, number_ranges
+from alltrace.trace.number_text import counted, named_devices, numbered
 
 _OPPORTUNITIES = frozenset({"precision", "attention", "fusion", "shapes", "small-kernels", "slow-operator"})
 _OTHERS_WAIT = frozenset({"straggler", "slow-host", "throttling", "device-stall", "imbalance"})
 _COPIES = ("pageable-copy", "sync-copy", "exposed-transfer")
-_LATE_HOST = (
-    "sync",
-    "host-pause",
-    "data-stall",
-    "allocation",
-    "module-loading",
-    "recompilation",
-    "idle-gap",
-    "unexplained",
-)
+_LATE_HOST = tuple("sync host-pause data-stall allocation module-loading recompilation idle-gap unexplained".split())
 _SHOWN: tuple[tuple[tuple[str, ...], str, str, dict[str, Any]], ...] = (
     (("straggler", "slow-host", "imbalance", "missing-rank"), "waiting", "stragglers", {}),
     (("throttling", "device-stall"), "waiting", "stragglers", {"by_time": True}),
@@ -55,7 +44,6 @@ class Proof(NamedTuple):
     options: Mapping[str, Any]
 
     def command(self, run: str = "RUN") -> str:
-        """The command that shows it."""
         options = "".join(f" --{k.replace('_', '-')}" + ("" if v is True else f" {v}") for k, v in self.options.items())
         return f"alltrace recipe {self.recipe} {run}{options}"
 
@@ -70,8 +58,6 @@ class StepTimes(NamedTuple):
 
 
 class Card(NamedTuple):
-    """A finding in readable form."""
-
     kind: str  # its kind
     severity: str  # `high`, `medium` or `low`
     what: str  # what happens, in a sentence without a full stop
@@ -88,21 +74,17 @@ class Card(NamedTuple):
 
 
 class Diagnosis(NamedTuple):
-    """What `diagnose` found, in readable form."""
-
     verdict: str  # a sentence or two on what costs most
     cards: tuple[Card, ...]  # a card for each finding, in the order of the rows
     notes: tuple[str, ...]  # what could not be judged, and why; less what the verdict says
 
 
 def with_verdict(answer: Answer, hosts: Mapping[int, str]) -> Answer:
-    """The answer of `diagnose` with its verdict in words."""
     answer = answer.read()
     return answer._replace(verdict=told(answer, hosts).verdict)
 
 
 def told(answer: Answer, hosts: Mapping[int, str]) -> Diagnosis:
-    """The answer of `diagnose` in readable form."""
     rows = answer.table.to_pylist()
     notes = list(answer.notes)
     causes = [row for row in rows if row["kind"] not in ("capture-fault", *_OPPORTUNITIES)]
@@ -113,18 +95,18 @@ def told(answer: Answer, hosts: Mapping[int, str]) -> Diagnosis:
     if possible and known and lost * _FAR_MORE <= possible[0]["opportunity_share"]:
         saved = _percent(possible[0]["opportunity_share"])
         verdict = f"{headline(possible[0], len(hosts))}: up to {saved} of the time can be saved."
-        verdict = (
-            f"No fault costs much. {verdict} {_verdict(causes, hosts)}" if causes else f"No fault was found. {verdict}"
-        )
+        no_fault = "No fault costs much." if causes else "No fault was found."
+        verdict = " ".join([no_fault, verdict, *([_verdict(causes, hosts)] if causes else [])])
     elif causes:
         verdict = _verdict(causes, hosts)
     else:
         reason = next((note for note in notes if note.startswith("nothing ")), None)
         if reason is not None:
             notes.remove(reason)
-        verdict = "Nothing could be judged." if reason is None else _as_sentence(reason)
+        verdict = "Nothing could be judged." if reason is None else f"{reason[:1].upper()}{reason[1:]}."
     if faults:
-        verdict += f" The reports are incomplete: {_uncapitalized(headline(faults[0], len(hosts)))}."
+        fault = headline(faults[0], len(hosts))
+        verdict += f" The reports are incomplete: {fault[:1].lower()}{fault[1:]}."
     return Diagnosis(verdict, tuple(_card(row, rows, hosts) for row in rows), tuple(notes))
 
 
@@ -162,26 +144,20 @@ def _joint(rows: Sequence[Mapping[str, Any]]) -> str:
 def _hidden_by(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:
     together_ns = row["evidence"].get("together_ns")
     others = [r for r in rows if r is not row and together_ns and r["evidence"].get("together_ns")]
-    return (
-        f"; {amount(together_ns, 'ns', 3)} together with {_name(others[0])}, as each hides the other" if others else ""
-    )
+    together = amount(together_ns, "ns", 3) if others else ""
+    return f"; {together} together with {_name(others[0])}, as each hides the other" if others else ""
 
 
 def _name(row: Mapping[str, Any]) -> str:
-    whose = named_devices(row["devices"]) if row["devices"] else _ranks(row["ranks"])
-    return f"`{row['kind']}`" + (f" of {whose}" if whose else "")
-
-
-def _ranks(ranks: Sequence[int]) -> str:
-    return f"rank{'' if len(ranks) == 1 else 's'} {number_ranges(ranks)}" if ranks else ""
+    whose = named_devices(row["devices"]) if row["devices"] else numbered("rank", row["ranks"] or ())
+    return f"`{row['kind']}`" + (f" of {whose}" if row["devices"] or row["ranks"] else "")
 
 
 def _card(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], hosts: Mapping[int, str]) -> Card:
     kind = str(row["kind"])
     measure, recipe, options = _SHOWN_BY.get(kind, ("busy", "breakdown", {}))
-    if (
-        kind == "low-bandwidth" and row["evidence"].get("gb_per_s") is not None
-    ):  # of copies, not of a link between ranks
+    # of copies, not of a link between ranks
+    if kind == "low-bandwidth" and row["evidence"].get("gb_per_s") is not None:
         recipe, options = "memory-bandwidth", {}
     return Card(
         kind,
@@ -223,11 +199,3 @@ def _cost(row: Mapping[str, Any]) -> str:
 
 def _percent(share: float) -> str:
     return f"{100 * share:.1f} %"
-
-
-def _as_sentence(note: str) -> str:
-    return f"{note[:1].upper()}{note[1:]}."
-
-
-def _uncapitalized(said: str) -> str:
-    return f"{said[:1].lower()}{said[1:]}"

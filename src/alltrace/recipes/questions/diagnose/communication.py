@@ -1,13 +1,10 @@
 """Communication that costs time: slow links, operations that could overlap, needless queueing."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
 from alltrace.recipes.analysis.network_state import slow_adapters
 from alltrace.recipes.analysis.unsized_operations import why_unsized
@@ -48,9 +45,9 @@ def find(all_ranks: AllRankFacts) -> list[Finding]:
     )
     slow, excess, shares = _slow(all_ranks, members)
     slow += _slow_adapters(all_ranks, members, excess, shares)
-    queued, found = _serialized(all_ranks, members, shares)
-    exposed = _exposed(all_ranks, members, excess, {**waits.shares, **shares}, queued)
-    return [*slow, *found, *exposed, *_needed_at_once(all_ranks, members, excess, {**waits.shares, **shares}, queued)]
+    queued, serialized = _serialized(all_ranks, members, shares)
+    about = (all_ranks, members, excess, {**waits.shares, **shares}, queued)
+    return [*slow, *serialized, *_exposed(*about), *_needed_at_once(*about)]
 
 
 def _slow(all_ranks: AllRankFacts, members: Members) -> tuple[list[Finding], Int64, dict[int, float]]:
@@ -60,16 +57,14 @@ def _slow(all_ranks: AllRankFacts, members: Members) -> tuple[list[Finding], Int
     slow = slow_communicators(all_ranks, members)
     if not slow:
         return [], excess, {}
-    for number, found in slow.items():
+    shares = {number: 1 - 1 / one.ratio for number, one in slow.items()}
+    for number, share in shares.items():
         rows = members.communicator == number
-        excess[rows] = (members.moved[rows] * (1 - 1 / found.ratio)).astype(np.int64)
+        excess[rows] = (members.moved[rows] * share).astype(np.int64)
     lost = all_ranks.spread(excess)
-    shares = {number: 1 - 1 / found.ratio for number, found in slow.items()}
     named = sorted(slow, key=lambda n: -slow[n].ratio)
     evidence = {"slowdown": round(slow[named[0]].ratio, 2), "communicators": float(len(named))}
-    rated = next(
-        (found for n in named if (found := slow[n]).gb_per_s is not None and found.peers_gb_per_s is not None), None
-    )
+    rated = next((slow[n] for n in named if slow[n].gb_per_s is not None), None)
     if rated is not None:
         evidence["busbw_gb_per_s"] = round(rated.gb_per_s or 0, 2)
         evidence["peers_busbw_gb_per_s"] = round(rated.peers_gb_per_s or 0, 2)
@@ -138,22 +133,19 @@ def _slow_adapters(all_ranks: AllRankFacts, members: Members, excess: Int64, sha
 
 def _rail(hosts: Mapping[int, str], ranks: Sequence[int]) -> int | None:
     """The place that all of these ranks have on their hosts, several of several ranks each; else None."""
-    places = {r: sum(hosts[other] == host for other in hosts if other < r) for r, host in hosts.items()}
-    alone = {host for host in hosts.values() if list(hosts.values()).count(host) == 1}
-    found = {places.get(r) for r in ranks}
-    several = len({hosts.get(r) for r in ranks}) > 1 and not alone & {hosts.get(r) for r in ranks}
-    return found.pop() if len(found) == 1 and several else None
+    of_host = {host: [r for r in hosts if hosts[r] == host] for host in {hosts.get(r) for r in ranks}}
+    places = {sum(other < r for other in of_host[hosts.get(r)]) for r in ranks}
+    several = len(of_host) > 1 and all(len(its) != 1 for its in of_host.values())
+    return places.pop() if len(places) == 1 and several else None
 
 
 def _serialized(all_ranks: AllRankFacts, members: Members, shares: Mapping[int, float]) -> tuple[Flags, list[Finding]]:
     """Operations after which an independent one of another communicator queues while the device waits."""
-    order = np.lexsort((members.start, members.stream, members.rank))
-    rank, stream, group = (v[order] for v in (members.rank, members.stream, members.communicator))
-    same = (rank[1:] == rank[:-1]) & (stream[1:] == stream[:-1]) & (group[1:] != group[:-1])
-    gap = members.start[order][1:] - members.end[order][:-1]
-    behind = same & (gap >= 0) & (gap <= _BACK_TO_BACK_NS)
-    ahead, after = order[:-1][behind], order[1:][behind]
-    queued = np.zeros(len(order), bool)
+    ahead, after = _in_a_row(members, np.arange(len(members.rank)))
+    gap = members.start[after] - members.end[ahead]
+    behind = (members.communicator[ahead] != members.communicator[after]) & (gap >= 0) & (gap <= _BACK_TO_BACK_NS)
+    ahead, after = ahead[behind], after[behind]
+    queued = np.zeros(len(members.rank), bool)
     queued[ahead[~_needs(all_ranks, members, after, ahead)]] = True
     # the one that queues waits for the one before it, which the device need not have waited for
     lost = all_ranks.spread(np.where(queued, members.moved, 0))
@@ -161,7 +153,12 @@ def _serialized(all_ranks: AllRankFacts, members: Members, shares: Mapping[int, 
         return queued, []
     chosen = all_ranks.culprits(lost)
     rows = rows_by(members.rank)
-    single = np.array([r in rows and _single(members, rows[r]) for r in all_ranks.ranks.tolist()])
+    # ranks with several communicators and one stream for all of them
+    several, streams = (
+        {r for r, own in rows.items() if len(np.unique(values[own])) > 1}
+        for values in (members.communicator, members.stream)
+    )
+    single = np.isin(all_ranks.ranks, list(several - streams))
     chosen = single if (single & chosen).any() else chosen
     ranks = all_ranks.ranks[chosen].tolist()
     evidence = {"queued": int(queued.sum()), "waited_ns_per_step": float(np.round(lost[chosen].mean()))}
@@ -174,9 +171,16 @@ def _serialized(all_ranks: AllRankFacts, members: Members, shares: Mapping[int, 
     needless = _gradients(all_ranks, members) & ~_last(members, members.communicator)
     lost = lost * chosen[:, None]
     change = partial(_unqueued, all_ranks=all_ranks, members=members, ranks=ranks, needed=~needless, shares=shares)
-    ceiling = all_ranks.waiting_ns(lost)
-    loss = all_ranks.loss(("communication",), lost, change, ceiling)
+    loss = all_ranks.loss(("communication",), lost, change, all_ranks.waiting_ns(lost))
     return queued, [Finding("serialized-communication", loss, tuple(ranks), where, advice, evidence, 0.7)]
+
+
+def _in_a_row(members: Members, mine: Int64, *by: Int64) -> tuple[Int64, Int64]:
+    """The rows of operations of one rank and stream, of `mine`, and of the next one of each."""
+    keys = (*by, members.stream, members.rank)
+    order = mine[np.lexsort((members.start[mine], *(key[mine] for key in keys)))]
+    same = np.all([key[order][1:] == key[order][:-1] for key in keys], axis=0)
+    return order[:-1][same], order[1:][same]
 
 
 def _needs(all_ranks: AllRankFacts, members: Members, after: Int64, ahead: Int64) -> Flags:
@@ -189,19 +193,14 @@ def _needs(all_ranks: AllRankFacts, members: Members, after: Int64, ahead: Int64
     groups = {g.number: g for g in all_ranks.alignment.groups}
     ranks = np.array([groups[n].size if n in groups else 0 for n in members.communicator.tolist()])
     pairs = zip(members.communicator[ahead].tolist(), members.communicator[after].tolist(), strict=True)
-    apart = np.array(
-        [a not in groups or b not in groups or set(groups[a].ranks) != set(groups[b].ranks) for a, b in pairs], np.bool_
-    )
+    one_set = ({a, b} <= groups.keys() and set(groups[a].ranks) == set(groups[b].ranks) for a, b in pairs)
+    apart = ~np.fromiter(one_set, np.bool_, len(ahead))
     given = members.size * np.where(members.op == "AllGather", ranks, 1)
     taken = members.size * np.where(members.op == "ReduceScatter", ranks, 1)
     as_much = given[ahead] == taken[after]
     # of unknown sizes, reductions that take so differently long do not carry the same
-    unknown = (
-        (given[ahead] == 0)
-        & (taken[after] == 0)
-        & (members.op[ahead] == "AllReduce")
-        & (members.op[after] == "AllReduce")
-    )
+    unknown = (given[ahead] == 0) & (taken[after] == 0)
+    unknown &= (members.op[ahead] == "AllReduce") & (members.op[after] == "AllReduce")
     one, other = members.transfer[ahead], members.transfer[after]
     as_much &= ~unknown | (np.maximum(one, other) <= _DIFFERENT * np.minimum(one, other))
     passed_on = apart & as_much & (members.op[ahead] != "Send") & (members.op[after] != "Recv")
@@ -209,8 +208,8 @@ def _needs(all_ranks: AllRankFacts, members: Members, after: Int64, ahead: Int64
     ops = np.unique(members.op.astype(str), return_inverse=True)[1]
     kinds = (members.communicator[ahead], ops[ahead], members.communicator[after], ops[after], members.size[after])
     kind = distinct_rows(*kinds)[1]
-    found: Flags = passed_on | (carries & ~np.isin(kind, kind[~carries]))
-    return found
+    needs: Flags = passed_on | (carries & ~np.isin(kind, kind[~carries]))
+    return needs
 
 
 def _unqueued(
@@ -223,32 +222,20 @@ def _unqueued(
 ) -> OtherOrder:
     """The run with a stream for each communicator of `ranks`: an operation waits for its last one and its needs."""
     mine = np.flatnonzero(np.isin(members.rank, ranks))
-    by_group = mine[
-        np.lexsort((members.start[mine], members.communicator[mine], members.stream[mine], members.rank[mine]))
-    ]
     own = np.full(len(members.rank), -1)
-    same = members.start[by_group][1:] > members.start[by_group][:-1]
-    for values in (members.rank, members.stream, members.communicator):
-        same &= values[by_group][1:] == values[by_group][:-1]
-    own[by_group[1:][same]] = members.row[by_group[:-1][same]]
-    order = mine[np.lexsort((members.start[mine], members.stream[mine], members.rank[mine]))]
-    ahead, behind = order[:-1], order[1:]
-    next_of_stream = (members.rank[ahead] == members.rank[behind]) & (members.stream[ahead] == members.stream[behind])
-    next_of_stream &= members.start[ahead] < members.start[behind]  # one kernel may be several operations
-    other = next_of_stream & (members.communicator[ahead] != members.communicator[behind])
+    ahead, behind = _in_a_row(members, mine, members.communicator)
+    later = members.start[ahead] < members.start[behind]  # one kernel may be several operations
+    own[behind[later]] = members.row[ahead[later]]
+    ahead, behind = _in_a_row(members, mine)
+    other = members.start[ahead] < members.start[behind]
+    other &= members.communicator[ahead] != members.communicator[behind]
     ahead, behind = ahead[other], behind[other]
     needs = _needs(all_ranks, members, behind, ahead)
     own[behind[needs]] = members.row[ahead[needs]]
     # the excess of a slow communicator is a separate loss
     weights = run.less_transfer(shares) if shares else None
-    return run.no_queue(
-        members.rank[behind], members.row[behind], members.row[ahead], own[behind], needed[behind], weights
-    )
-
-
-def _single(members: Members, mine: NDArray[np.intp]) -> bool:
-    """Whether a rank, of these rows, has several communicators and one stream for all of them."""
-    return len(np.unique(members.communicator[mine])) > 1 and len(np.unique(members.stream[mine])) == 1
+    rows = (members.row[behind], members.row[ahead], own[behind])
+    return run.no_queue(members.rank[behind], *rows, needed[behind], weights)
 
 
 def _exposed(
@@ -288,8 +275,7 @@ def _waited_for(members: Members, excess: Int64, chosen: Flags) -> Int64:
     """
     first = members.firsts
     least = np.minimum.reduceat(members.moved - excess, first)
-    amounts: Int64 = np.where(chosen, np.repeat(least, np.diff(np.append(first, len(chosen)))), 0)
-    return amounts
+    return np.where(chosen, np.repeat(least, np.diff(np.append(first, len(chosen)))), 0)
 
 
 def _exposed_finding(
@@ -330,9 +316,8 @@ def _or_slow(exposed: Finding, all_ranks: AllRankFacts, members: Members, amount
         return exposed
     why = "; ".join(why_unsized(all_ranks.alignment.run.manifest))
     unknown = f"messages are large or a link is slow, and no size tells which: {why}"
-    return replace(
-        exposed, loss=replace(exposed.loss, unknown=unknown, least_ns=exposed.loss.estimate_ns), confidence=0.5
-    )
+    loss = replace(exposed.loss, unknown=unknown, least_ns=exposed.loss.estimate_ns)
+    return replace(exposed, loss=loss, confidence=0.5)
 
 
 def _behind_compute(all_ranks: AllRankFacts, members: Members, amounts: Int64) -> Int64:
@@ -350,8 +335,7 @@ def _behind_compute(all_ranks: AllRankFacts, members: Members, amounts: Int64) -
     took = np.bincount(members.step[first[whole]], members.transfer[first[whole]], minlength=len(all_ranks.steps))
     if (took > np.median(all_ranks.of("compute"), axis=0)).any():
         return members.instance[:0]
-    found: Int64 = members.instance[first[whole]]
-    return found
+    return members.instance[first[whole]]
 
 
 def _needed_at_once(
@@ -379,10 +363,9 @@ def _gradients(all_ranks: AllRankFacts, members: Members) -> Flags:
         begins[mine] = members.start[mine] - facts.regions[at, 0]
     gradients = np.zeros(len(members.rank), bool)
     for its in rows_by(members.communicator).values():
-        ops = members.op[its].astype(str)
-        for op in np.unique(ops).tolist():
-            rows = its[ops == op]
-            if op in ("AllReduce", "ReduceScatter", "Reduce"):
+        for op in ("AllReduce", "ReduceScatter", "Reduce"):
+            rows = its[members.op[its] == op]
+            if len(rows):
                 late = np.percentile(begins[rows], 5) * len(all_ranks.steps) >= _GRADIENTS_BEGIN * all_ranks.span_ns
                 gradients[rows] = late
     return gradients
@@ -393,17 +376,17 @@ def _only_sent(members: Members) -> Flags:
     order = np.lexsort((members.start, members.stream, members.rank))
     at = run_starts(members.rank[order], members.stream[order], members.start[order])
     sends = np.minimum.reduceat((members.op[order] == "Send").astype(np.int8), at)
-    found: Flags = np.zeros(len(order), bool)
-    found[order] = np.repeat(sends, np.diff(np.append(at, len(order)))) > 0
-    return found
+    only_sent = np.zeros(len(order), bool)
+    only_sent[order] = np.repeat(sends, np.diff(np.append(at, len(order)))) > 0
+    return only_sent
 
 
 def _last(members: Members, *keys: Int64) -> Flags:
-    found = np.zeros(len(members.rank), bool)
+    is_last = np.zeros(len(members.rank), bool)
     by = (*keys, members.step, members.rank)
     latest_first = np.lexsort((members.end, *by))[::-1]
-    found[latest_first[run_starts(*(k[latest_first] for k in by))]] = True
-    return found
+    is_last[latest_first[run_starts(*(k[latest_first] for k in by))]] = True
+    return is_last
 
 
 def _hideable(all_ranks: AllRankFacts, members: Members) -> Flags:
@@ -411,5 +394,5 @@ def _hideable(all_ranks: AllRankFacts, members: Members) -> Flags:
     # the last of each rank and step cannot be hidden: nothing is left to compute but what needs it
     gathered = (members.op == "AllGather") & ~_last(members)
     gradients = _gradients(all_ranks, members) & ~_last(members, members.communicator)
-    found: Flags = (gradients | gathered | _only_sent(members)) & ~members.keeps_host
-    return found
+    hideable: Flags = (gradients | gathered | _only_sent(members)) & ~members.keeps_host
+    return hideable

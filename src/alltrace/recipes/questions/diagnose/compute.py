@@ -4,12 +4,10 @@
 `variation` says of each whether it belongs to ranks, rotates, or is random.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +21,7 @@ from alltrace.recipes.questions.diagnose.same_work import SameWork, breadth, mos
 from alltrace.recipes.questions.diagnose.stalls import stalls
 from alltrace.replay.rank_graph import COMPUTE
 from alltrace.trace.arrays import Flags, Floats, Int64
-from alltrace.trace.distinct import distinct_rows, run_starts
+from alltrace.trace.distinct import distinct_rows, occurrences, sorted_groups, values_by
 
 _MIX = np.int64(0x9E3779B97F4A7C1)  # an odd number; its multiples distinguish sets of names
 
@@ -54,11 +52,9 @@ def even_durations(run: RecoveredTime, ranks: Int64, steps: Int64, apart: Flags,
         step = replay.step[base : base + size]
         mine = np.flatnonzero((part.kind == COMPUTE) & (took > 0) & np.isin(step, steps))
         order = mine[np.lexsort((part.when[mine], step[mine]))]
-        begins = run_starts(step[order])
-        within = np.arange(len(order)) - np.repeat(begins, np.diff(np.append(begins, len(order))))
         nodes.append(order + base)
         own.append(took[order])
-        keys.append(np.column_stack((within, count[order], mix[order])))
+        keys.append(np.column_stack((occurrences(step[order]), count[order], mix[order])))
     node, took, key = np.concatenate(nodes), np.concatenate(own), np.concatenate(keys)
     row, column = np.searchsorted(ranks, replay.rank[node]), np.searchsorted(steps, replay.step[node])
     chosen = even[row, column]
@@ -67,10 +63,8 @@ def even_durations(run: RecoveredTime, ranks: Int64, steps: Int64, apart: Flags,
     factor = np.ones(len(replay.kind))
     if len(node):
         same = distinct_rows(*key.T)[1]
-        order = np.lexsort((took, same))
-        begins = run_starts(same[order])
-        having = np.diff(np.append(begins, len(order)))
-        whole = np.concatenate(([0.0], np.cumsum(took[order])))
+        ordered, begins, having = sorted_groups(took, same, int(same.max()) + 1)
+        whole = np.concatenate(([0.0], np.cumsum(ordered)))
         cut = having // _EXTREMES
         middle = having - 2 * cut
         usual = (whole[begins + cut + middle] - whole[begins + cut]) / middle
@@ -100,6 +94,57 @@ _CULPRIT = 0.5  # ranks with this share of the largest excess of work have too m
 _ONE_CAUSE = 0.1  # what the same ranks lose in addition is part of a loss up to this share: no loss is surer
 
 
+_ADVICE = {
+    "throttling": (
+        "{Named} {takes} longer for the same kernels {how}; check the clock, power limit and temperature of that GPU at"
+        " that time, and what else began then."
+    ),
+    "stalls": (
+        "Single kernels take far longer on {named} than elsewhere and at other times; look for errors that the device"
+        " corrects (Xid, ECC, NVLink), page migrations, and other processes on it."
+    ),
+    "slow host": (
+        "All ranks of {hosts} ({named}) take longer for the same kernels than others; check the host's cooling, power"
+        " limits and other jobs."
+    ),
+    "slow device": (
+        "The same kernels with the same launch configuration take longer on {named} than elsewhere; check the clocks,"
+        " power and temperature of that GPU, and drain it if it stays slow."
+    ),
+    "slow work": (
+        "The same work takes longer on {named} than elsewhere; look for a busy core, a CPU quota, or more data there."
+    ),
+    "some kernels": (
+        "Some kernels take longer on {named}, and others of their kind do not, so their data differ rather than the"
+        " device; spread tokens, experts or sequence lengths evenly."
+    ),
+    "some work": (
+        "{where} takes longer on {named}, and other work of its host does not; look for a lock, a slow file system, a"
+        " busy core, or more data there."
+    ),
+    "more work": (
+        "{Named} {has} more work than others, which wait: more kernels, larger grids or other kernels; spread layers,"
+        " tokens or experts evenly."
+    ),
+    "work of its own": (
+        "Others wait for {where} of {named}, which they do not do; do it less often, on a thread of its own, or where"
+        " nobody waits."
+    ),
+    "uneven steps": (
+        "Another rank has the most work in each step ({named}); balance tokens or sequence lengths over the ranks of a"
+        " step."
+    ),
+    "slow in turn": (
+        "Another rank takes longer in each step ({named}), for identically launched kernels, so no device is slow; look"
+        " for data that makes work uneven, such as sequence lengths or routed tokens."
+    ),
+    "jitter": (
+        "The same kernels vary at random between ranks and steps, and each step waits for the slowest; look for other"
+        " jobs, changing clocks (power limits) and shared memory bandwidth, or synchronize less often."
+    ),
+}
+
+
 @dataclass(frozen=True)
 class _Cause:
     """One cause; `rows` are places of ranks, `lost` (ranks, steps) is its compute time in ns.
@@ -121,17 +166,45 @@ class _Cause:
     even: tuple[Flags, Flags] | None = None
     more_work: bool = False
 
-    def among(self, all_ranks: AllRankFacts, ranks: Int64) -> _Cause:
+    def among(self, all_ranks: AllRankFacts, ranks: Int64) -> Self:
         """The cause found among some ranks, with the places and arrays of all ranks."""
         places = np.searchsorted(all_ranks.ranks, ranks)
 
         def spread(values: NDArray[Any]) -> NDArray[Any]:
-            found = np.zeros((len(all_ranks.ranks), *values.shape[1:]), values.dtype)
-            found[places] = values
-            return found
+            of_all = np.zeros((len(all_ranks.ranks), *values.shape[1:]), values.dtype)
+            of_all[places] = values
+            return of_all
 
         even = None if self.even is None else (spread(self.even[0]), spread(self.even[1]))
         return replace(self, rows=places[self.rows], lost=spread(self.lost), even=even)
+
+
+def _cause(
+    all_ranks: AllRankFacts,
+    kind: str,
+    advice: str,
+    rows: Int64,
+    lost: Floats,
+    where: str,
+    evidence: Mapping[str, float],
+    confidence: float,
+    *,
+    how: str = "",
+    affected: Int64 | None = None,
+    **about: Any,
+) -> _Cause:
+    """A cause with one of `_ADVICE`, and what its ranks compute more as evidence."""
+    named = all_ranks.named(rows)
+    takes, has = ("takes", "has") if len(rows) == 1 else ("take", "have")
+    words = {"named": named, "Named": named.capitalize(), "takes": takes, "has": has, "where": where, "how": how}
+    affected = (lost[rows] > 0).sum(axis=1) if affected is None else affected
+    excess = {
+        "excess_ns_per_step": float(np.round(lost[rows].sum() / max(len(all_ranks.steps), 1) / max(len(rows), 1))),
+        "steps_affected": int(affected.max(initial=0)),
+        "steps": len(all_ranks.steps),
+    }
+    text = _ADVICE[advice].format(**words, hosts=", ".join(about.get("hosts", ())))
+    return _Cause(kind, rows, lost, text, where, {**evidence, **excess}, confidence, **about)
 
 
 def find(all_ranks: AllRankFacts) -> list[Finding]:
@@ -139,10 +212,8 @@ def find(all_ranks: AllRankFacts) -> list[Finding]:
 
     What another process took from kernels is none of these.
     """
-    causes = [
-        cause.among(all_ranks, role.ranks) for role in all_ranks.undisturbed.of_each_role() for cause in _causes(role)
-    ]
-    return _findings(all_ranks, causes)
+    roles = all_ranks.undisturbed.of_each_role()
+    return _findings(all_ranks, [cause.among(all_ranks, role.ranks) for role in roles for cause in _causes(role)])
 
 
 def _causes(all_ranks: AllRankFacts) -> list[_Cause]:
@@ -205,9 +276,8 @@ def _of_whole_hosts(all_ranks: AllRankFacts, slow: Variation, least: float) -> V
     whole = sum(all_ranks.hosts.get(rank) in hosts for rank in all_ranks.ranks.tolist()) == rows.sum()
     if rows.sum() < _FEWEST_OF_HOSTS or rows.all() or not whole or slow.slow[rows].mean() < _OF_HOST:
         return slow
-    return replace(
-        slow, persistent=slow.persistent | rows, slow=slow.slow & ~rows[:, None], least=min(slow.least, least)
-    )
+    steps = slow.slow & ~rows[:, None]
+    return replace(slow, persistent=slow.persistent | rows, slow=steps, least=min(slow.least, least))
 
 
 def _slow_devices(all_ranks: AllRankFacts, work: SameWork, slow: Variation) -> list[_Cause]:
@@ -224,19 +294,20 @@ def _slow_devices(all_ranks: AllRankFacts, work: SameWork, slow: Variation) -> l
     tolerance = 3 * np.hypot(np.nan_to_num(slow.noise) / np.sqrt(max(values.shape[1], 1)), apart)
     left = chosen & broad
     host_excess, rows_of = _slow_hosts(all_ranks, excess, left, tolerance)
+    cause = partial(_slow_cause, all_ranks, work, slow, excess)
     for hosts in _alike(host_excess, tolerance):
         rows = np.sort(np.concatenate([rows_of[h] for h in hosts]))
         left[rows] = False
-        causes.append(_slow_cause("slow-host", all_ranks, work, slow, rows, excess, tuple(sorted(hosts))))
+        causes.append(cause(rows, "slow-host", "slow host", hosts=tuple(sorted(hosts))))
+    of_host = all_ranks.judges_hosts
     ranks = {row: float(excess[row]) for row in np.flatnonzero(left).tolist()}
-    causes += [
-        _slow_cause("straggler", all_ranks, work, slow, np.array(sorted(group)), excess)
-        for group in _alike(ranks, tolerance)
-    ]
+    advice = "slow work" if of_host else "slow device"
+    causes += [cause(np.array(sorted(group)), "straggler", advice) for group in _alike(ranks, tolerance)]
     # the same kernels on the same grids, but some of a family only: more data, not a slower device
     some = np.flatnonzero(chosen & ~broad)
     if len(some):
-        causes.append(_partly_slow(all_ranks, work, slow, some, excess))
+        kind, advice, sure = ("straggler", "some work", 1.0) if of_host else ("imbalance", "some kernels", 0.8)
+        causes.append(cause(some, kind, advice, sure, more_work=True))
     return causes
 
 
@@ -251,12 +322,9 @@ def _together(changed: Sequence[Throttled]) -> list[list[Throttled]]:
     groups: list[list[Throttled]] = []
     for change in sorted(changed, key=lambda c: (int(c.slow.argmax()), -c.factor)):
         for group in groups:
-            close = abs(int(change.slow.argmax()) - int(group[0].slow.argmax())) <= 1
-            if (
-                close
-                and abs(change.factor - group[0].factor) <= _ALIKE * (group[0].factor - 1)
-                and change.lasts == group[0].lasts
-            ):
+            first = group[0]
+            alike = abs(change.factor - first.factor) <= _ALIKE * (first.factor - 1) and change.lasts == first.lasts
+            if alike and abs(int(change.slow.argmax()) - int(first.slow.argmax())) <= 1:
                 group.append(change)
                 break
         else:
@@ -268,30 +336,23 @@ def _throttling(all_ranks: AllRankFacts, work: SameWork, values: Floats, group: 
     rows = np.array(sorted(c.row for c in group))
     share = np.zeros(work.ratio.shape)
     for change in group:
-        usual = float(np.nanmean(np.where(change.slow, np.nan, values[change.row])))
         own = values[change.row]
-        share[change.row] = np.where(change.slow & (own > usual), 1 - usual / np.where(own > usual, own, 1.0), 0.0)
+        usual = float(np.nanmean(np.where(change.slow, np.nan, own)))
+        share[change.row] = _share_beyond(np.where(change.slow, own, np.nan), usual)
     lost = work.lost(share, all_ranks.of("compute"))
     first = min(int(c.slow.argmax()) for c in group)
-    affected = np.array([int(c.slow.sum()) for c in group])
     evidence = {
         "slowdown": float(np.median([c.factor for c in group])),
         "since_step": int(all_ranks.steps[first]),
         "breadth": float(np.median([breadth(all_ranks, work, row) for row in rows.tolist()])),
-        **_excess_evidence(all_ranks, lost, rows, affected),
     }
-    named = all_ranks.named(rows, "Rank")
     how = "from one step on" if all(c.lasts for c in group) else "again and again"
-    advice = (
-        f"{named} {'takes' if len(rows) == 1 else 'take'} longer for the same kernels {how}; check the clock, power"
-        " limit and temperature of that GPU at that time, and what else began then."
-    )
-    return _Cause("throttling", rows, lost, advice, most_delayed(all_ranks, work, rows), evidence, _SURE_OF_CHANGE)
+    affected = np.array([int(c.slow.sum()) for c in group])
+    about = ("throttling", "throttling", rows, lost, most_delayed(all_ranks, work, rows), evidence, _SURE_OF_CHANGE)
+    return _cause(all_ranks, *about, how=how, affected=affected)
 
 
 def _stalls(all_ranks: AllRankFacts, stalled: Mapping[int, Int64]) -> list[_Cause]:
-    if not stalled:
-        return []
     rows = np.flatnonzero(np.isin(all_ranks.ranks, list(stalled)))
     lost = np.zeros(all_ranks.own.shape)
     works = []
@@ -303,35 +364,26 @@ def _stalls(all_ranks: AllRankFacts, stalled: Mapping[int, Int64]) -> list[_Caus
     if not lost.any():
         return []
     first = int((lost > 0).any(axis=0).argmax())
-    evidence = {
-        "longest_step_ns": float(lost.max()),
-        "since_step": int(all_ranks.steps[first]),
-        **_excess_evidence(all_ranks, lost, rows),
-    }
-    advice = (
-        f"Single kernels take far longer on {all_ranks.named(rows)} than elsewhere and at other times;"
-        " look for errors that the device corrects (Xid, ECC, NVLink), page migrations, and other processes on it."
-    )
-    return [_Cause("device-stall", rows, lost, advice, all_ranks.name_of_most(works), evidence, _SURE_OF_CHANGE)]
+    evidence = {"longest_step_ns": float(lost.max()), "since_step": int(all_ranks.steps[first])}
+    about = ("device-stall", "stalls", rows, lost, all_ranks.name_of_most(works), evidence, _SURE_OF_CHANGE)
+    return [_cause(all_ranks, *about)]
 
 
 def _slow_hosts(
     all_ranks: AllRankFacts, excess: Floats, slow: Flags, tolerance: float
 ) -> tuple[dict[str, float], dict[str, Int64]]:
     """The excess of slow hosts, and the indexes of their ranks that have it."""
-    places: dict[str, list[int]] = {}
-    for row, rank in enumerate(all_ranks.ranks.tolist()):
-        places.setdefault(all_ranks.hosts.get(rank, ""), []).append(row)
-    found, rows_of = {}, {}
+    places = values_by((all_ranks.hosts.get(rank, ""), row) for row, rank in enumerate(all_ranks.ranks.tolist()))
+    excess_of, rows_of = {}, {}
     for host, rows in places.items():
         if len(rows) < 2 or len(places) < 2 or not slow[rows].all():
             continue
         middle = float(np.median(excess[rows]))
         alike = np.abs(excess[rows] - middle) <= _ALIKE * middle + tolerance
         if alike.mean() >= _OF_HOST:
-            found[host] = middle
+            excess_of[host] = middle
             rows_of[host] = np.array(rows)[alike]
-    return found, rows_of
+    return excess_of, rows_of
 
 
 def _alike(excess: Mapping[_Key, float], tolerance: float) -> list[list[_Key]]:
@@ -346,56 +398,17 @@ def _alike(excess: Mapping[_Key, float], tolerance: float) -> list[list[_Key]]:
 
 
 def _slow_cause(
-    kind: str,
     all_ranks: AllRankFacts,
     work: SameWork,
     slow: Variation,
-    rows: Int64,
     excess: Floats,
-    hosts: tuple[str, ...] = (),
+    rows: Int64,
+    kind: str,
+    advice: str,
+    sure: float = 1.0,
+    **about: Any,
 ) -> _Cause:
-    named = all_ranks.named(rows)
-    if kind == "slow-host":
-        advice = (
-            f"All ranks of {', '.join(hosts)} ({named}) take longer for the same kernels than others; check the host's"
-            " cooling, power limits and other jobs."
-        )
-    elif all_ranks.judges_hosts:
-        advice = (
-            f"The same work takes longer on {named} than elsewhere; look for a busy core, a CPU quota, or more data"
-            " there."
-        )
-    else:
-        advice = (
-            f"The same kernels with the same launch configuration take longer on {named} than elsewhere; check the"
-            " clocks, power and temperature of that GPU, and drain it if it stays slow."
-        )
-    lost, evidence = _lost_to_slowness(all_ranks, work, slow, rows, excess)
-    where = most_delayed(all_ranks, work, rows)
-    return _Cause(kind, rows, lost, advice, where, evidence, _surety(slow, excess[rows]), hosts)
-
-
-def _partly_slow(all_ranks: AllRankFacts, work: SameWork, slow: Variation, rows: Int64, excess: Floats) -> _Cause:
-    named, where = all_ranks.named(rows), most_delayed(all_ranks, work, rows)
-    of_host = all_ranks.judges_hosts
-    advice = (
-        f"{where} takes longer on {named}, and other work of its host does not; look for a lock, a slow file system, a"
-        " busy core, or more data there."
-        if of_host
-        else (
-            f"Some kernels take longer on {named}, and others of their kind do not, so their data differ rather than"
-            " the device; spread tokens, experts or sequence lengths evenly."
-        )
-    )
-    lost, evidence = _lost_to_slowness(all_ranks, work, slow, rows, excess)
-    kind, surety = ("straggler", 1.0) if of_host else ("imbalance", 0.8)
-    return _Cause(kind, rows, lost, advice, where, evidence, surety * _surety(slow, excess[rows]), more_work=True)
-
-
-def _lost_to_slowness(
-    all_ranks: AllRankFacts, work: SameWork, slow: Variation, rows: Int64, excess: Floats
-) -> tuple[Floats, dict[str, float]]:
-    """Compute time beyond the peers' pace, ns, and its evidence.
+    """What ranks compute beyond the peers' pace.
 
     A rank that is always slow is so by its level; a step that differs from it by more than noise counts separately.
     """
@@ -405,16 +418,21 @@ def _lost_to_slowness(
     apart = np.abs(values - level) > noise  # where a step's pace is not known, it is the rank's
     pace = np.where(slow.persistent[rows][:, None] & ~apart, level, values)
     beyond = np.nan_to_num(pace) - 1 > max(slow.least, noise if slow.sometimes[rows].any() else 0.0)
-    share = np.where(beyond, 1 - 1 / np.where(beyond, pace, 1.0), 0.0)
-    whole = np.zeros(work.ratio.shape)
-    whole[rows] = share
-    lost = work.lost(whole, all_ranks.of("compute"))
-    return lost, {
+    share = np.zeros(work.ratio.shape)
+    share[rows] = _share_beyond(np.where(beyond, pace, np.nan), 1.0)
+    lost = work.lost(share, all_ranks.of("compute"))
+    evidence = {
         "slowdown": 1 + float(np.median(excess[rows])),
         "breadth": float(np.median([breadth(all_ranks, work, row) for row in rows.tolist()])),
         **_variation_evidence(slow),
-        **_excess_evidence(all_ranks, lost, rows),
     }
+    where, surety = most_delayed(all_ranks, work, rows), sure * _surety(slow, excess[rows])
+    return _cause(all_ranks, kind, advice, rows, lost, where, evidence, surety, **about)
+
+
+def _share_beyond(values: Floats, usual: float) -> Floats:
+    """The share of each value that is beyond what is usual; 0 for those that are not known."""
+    return np.where(values > usual, 1 - usual / np.where(values > usual, values, 1.0), 0.0)
 
 
 def _uneven_work(all_ranks: AllRankFacts, work: SameWork, uneven: Variation) -> list[_Cause]:
@@ -430,48 +448,30 @@ def _uneven_work(all_ranks: AllRankFacts, work: SameWork, uneven: Variation) -> 
         rows = np.flatnonzero(always & (total >= _CULPRIT * total.max()))
         lost = np.zeros_like(beyond)
         lost[rows] = beyond[rows]
-        named = all_ranks.named(rows, "Rank")
-        where, alone = most_added(all_ranks, rows)
-        kind = "straggler" if all_ranks.judges_hosts and alone >= _OWN_WORK else "imbalance"
-        advice = (
-            f"{named} {'has' if len(rows) == 1 else 'have'} more work than others, which wait: more kernels, larger "
-            "grids or other kernels; spread layers, tokens or experts evenly."
-        )
-        if kind == "straggler":
-            named = all_ranks.named(rows)
-            advice = (
-                f"Others wait for {where} of {named}, which they do not do; do it less often, on a thread of its own,"
-                " or where nobody waits."
-            )
-        causes.append(_uneven_cause(kind, all_ranks, uneven, rows, lost, advice))
-    lost = np.where(always[:, None], 0.0, beyond)
+        _, alone = most_added(all_ranks, rows)
+        kind, advice = "imbalance", "more work"
+        if all_ranks.judges_hosts and alone >= _OWN_WORK:
+            kind, advice = "straggler", "work of its own"
+        causes.append(_uneven_cause(all_ranks, uneven, rows, lost, kind, advice))
     if uneven.slow.any():
-        lost = np.where(uneven.slow, lost, 0.0)
+        lost = np.where(uneven.slow & ~always[:, None], beyond, 0.0)
     else:
-        middle = np.nanmedian(np.where(always[:, None], np.nan, own), axis=0) if not always.all() else own.max(axis=0)
+        middle = np.nanmedian(np.where(always[:, None] & ~always.all(), np.nan, own), axis=0)
         lost = np.where(always[:, None], 0.0, np.maximum(own - middle, 0))
     total = lost.sum(axis=1)
     if total.any():
         rows = np.flatnonzero(total >= _CULPRIT * total.max())
-        advice = (
-            f"Another rank has the most work in each step ({all_ranks.named(rows)}); "
-            "balance tokens or sequence lengths over the ranks of a step."
-        )
-        causes.append(_uneven_cause("imbalance", all_ranks, uneven, rows, lost, advice))
+        causes.append(_uneven_cause(all_ranks, uneven, rows, lost, "imbalance", "uneven steps"))
     return causes
 
 
 def _uneven_cause(
-    kind: str, all_ranks: AllRankFacts, uneven: Variation, rows: Int64, lost: Floats, advice: str
+    all_ranks: AllRankFacts, uneven: Variation, rows: Int64, lost: Floats, kind: str, advice: str
 ) -> _Cause:
     more = uneven.values[rows][lost[rows] > 0]
-    evidence = {
-        "work_ratio": float(np.nanmedian(more)) if len(more) else 1.0,
-        **_variation_evidence(uneven),
-        **_excess_evidence(all_ranks, lost, rows),
-    }
-    where, _ = most_added(all_ranks, rows)
-    return _Cause(kind, rows, lost, advice, where, evidence, _surety(uneven, more - 1), more_work=True)
+    evidence = {"work_ratio": float(np.nanmedian(more)) if len(more) else 1.0, **_variation_evidence(uneven)}
+    where, surety = most_added(all_ranks, rows)[0], _surety(uneven, more - 1)
+    return _cause(all_ranks, kind, advice, rows, lost, where, evidence, surety, more_work=True)
 
 
 def _random(all_ranks: AllRankFacts, work: SameWork, slow: Variation, uneven: Variation) -> list[_Cause]:
@@ -485,35 +485,19 @@ def _random(all_ranks: AllRankFacts, work: SameWork, slow: Variation, uneven: Va
     if slow.rotates:
         rows = np.flatnonzero(slow.slow.any(axis=1))
         lost = work.lost(np.where(slow.slow, 1 - 1 / np.where(slow.slow, values, 1.0), 0.0), compute)
-        advice = (
-            f"Another rank takes longer in each step ({all_ranks.named(rows)}), for identically"
-            " launched kernels, so no device is slow; look for data that makes work uneven, such as sequence lengths"
-            " or routed tokens."
-        )
-        evidence = {
-            "slowdown": float(np.median(values[slow.slow])),
-            **_variation_evidence(slow),
-            **_excess_evidence(all_ranks, lost, rows),
-        }
-        where, surety = most_delayed(all_ranks, work, rows), _surety(slow, values[slow.slow] - 1)
-        causes.append(_Cause("imbalance", rows, lost, advice, where, evidence, surety, more_work=True))
+        evidence = {"slowdown": float(np.median(values[slow.slow])), **_variation_evidence(slow)}
+        about = (rows, lost, most_delayed(all_ranks, work, rows), evidence, _surety(slow, values[slow.slow] - 1))
+        causes.append(_cause(all_ranks, "imbalance", "slow in turn", *about, more_work=True))
     # a slow device varies too, around its own level
     around = np.where(slow.persistent[:, None], values / slow.level[:, None], values)
     plain = np.where(slow.sometimes[:, None] | (slow.slow & slow.rotates), np.nan, around)
     if not np.isnan(plain).all():
         middle = float(np.nanmedian(plain))
-        share = np.where(plain > middle, 1 - middle / np.where(plain > middle, plain, 1.0), 0.0)
-        lost = work.lost(share, compute)
+        lost = work.lost(_share_beyond(plain, middle), compute)
         rows = np.flatnonzero(~mine)
-        advice = (
-            "The same kernels vary at random between ranks and steps, and each step waits for the slowest; look for"
-            " other jobs, changing clocks (power limits) and shared memory bandwidth, or synchronize less often."
-        )
-        evidence = {**_variation_evidence(slow), **_excess_evidence(all_ranks, lost, rows)}
         surety, even = 0.55 + 0.4 * (1 - slow.between), _even(all_ranks, slow, uneven)
-        causes.append(
-            _Cause("jitter", rows[:0], lost, advice, most_delayed(all_ranks, work, rows), evidence, surety, even=even)
-        )
+        about = (rows, lost, most_delayed(all_ranks, work, rows), _variation_evidence(slow), surety)
+        causes.append(replace(_cause(all_ranks, "jitter", "jitter", *about, even=even), rows=rows[:0]))
     return causes
 
 
@@ -535,7 +519,7 @@ def _findings(all_ranks: AllRankFacts, causes: Sequence[_Cause]) -> list[Finding
     connected = all_ranks.alignment is not None and all(
         all_ranks.alignment.error_ns(first, r) is not None for r in others
     )
-    found = []
+    findings = []
     costly = [c for c in causes if c.lost.max(initial=0.0) >= 1]
     for cause in costly:
         ranks = all_ranks.ranks[cause.rows].tolist()
@@ -553,8 +537,7 @@ def _findings(all_ranks: AllRankFacts, causes: Sequence[_Cause]) -> list[Finding
         # nothing of what changes in time is so in all steps
         if alone and cause.kind not in ("throttling", "device-stall") and 0 < len(ranks) <= len(all_ranks.ranks) / 2:
             undo = partial(RecoveredTime.at_peers_pace, ranks=ranks)
-        busier = _not_slower(cause, costly)
-        if cause.more_work and 0 < len(ranks) < len(all_ranks.ranks) and len(busier) == len(ranks):
+        if cause.more_work and 0 < len(ranks) < len(all_ranks.ranks) and _takes_most(cause, costly):
             slow = {row for c in costly if c is not cause and not c.more_work for row in c.rows.tolist()}
             undo = partial(_with_peers_work, all_ranks, ranks, all_ranks.ranks[sorted(slow)].tolist(), undo)
         loss = all_ranks.loss(_CLASSES, cause.lost, undo if connected else None)
@@ -562,34 +545,24 @@ def _findings(all_ranks: AllRankFacts, causes: Sequence[_Cause]) -> list[Finding
             loss = replace(loss, estimate_ns=min(loss.estimate_ns, round(cause.lost.sum())))
         if cause.even is not None:
             # of n independent parts of a step that all wait for, each varies by a square root of n-th of the step
-            most = all_ranks.loss(_CLASSES, cause.lost).estimate_ns * np.sqrt(max(_operations_per_step(all_ranks), 1))
+            waiting = 0 if all_ranks.members is None else len(all_ranks.members.rank)
+            parts = max(waiting / len(all_ranks.ranks) / len(all_ranks.steps), 1)
+            most = all_ranks.loss(_CLASSES, cause.lost).estimate_ns * np.sqrt(parts)
             loss = replace(loss, estimate_ns=min(loss.estimate_ns, round(most)))
         without, alone_ns = (all_ranks.loss(_CLASSES, lost).estimate_ns for lost in (whole - cause.lost, cause.lost))
         hidden = all_ranks.loss(_CLASSES, whole).estimate_ns - without - alone_ns  # by other causes
         clear = cause.kind in ("straggler", "slow-host") and cause.evidence.get("slowdown", 1.0) >= _CLEAR
         evidence = {name: round(value, 3) for name, value in cause.evidence.items()}
         told = clear or (cause.kind != "jitter" and hidden >= least)
-        surety = round(cause.confidence, 3)
-        found.append(
-            Finding(cause.kind, loss, tuple(ranks), cause.where, cause.advice, evidence, surety, cause.hosts, told=told)
-        )
-    return found
+        about = (cause.where, cause.advice, evidence, round(cause.confidence, 3), cause.hosts)
+        findings.append(Finding(cause.kind, loss, tuple(ranks), *about, told=told))
+    return findings
 
 
-def _not_slower(cause: _Cause, causes: Sequence[_Cause]) -> Int64:
-    """The places of a cause's ranks that no other cause takes more time from: peers are no measure of a slow device."""
-    others = [c.lost.sum(axis=1) for c in causes if c is not cause and len(c.rows)]
-    return (
-        cause.rows[np.all([cause.lost.sum(axis=1) >= lost for lost in others], axis=0)[cause.rows]]
-        if others
-        else cause.rows
-    )
-
-
-def _operations_per_step(all_ranks: AllRankFacts) -> float:
-    """Operations of a rank in a step at which it may wait for others."""
-    members = all_ranks.members
-    return 0.0 if members is None else len(members.rank) / len(all_ranks.ranks) / len(all_ranks.steps)
+def _takes_most(cause: _Cause, causes: Sequence[_Cause]) -> bool:
+    """Whether no other cause takes more time from any of its ranks: peers are no measure of a slow device."""
+    own, others = cause.lost.sum(axis=1), [c for c in causes if c is not cause and len(c.rows)]
+    return all((own >= other.lost.sum(axis=1))[cause.rows].all() for other in others)
 
 
 def _with_peers_work(
@@ -610,24 +583,13 @@ def _with_peers_work(
     return otherwise(run) if changed is None else changed
 
 
-def _surety(found: Variation, excess: Floats) -> float:
+def _surety(varying: Variation, excess: Floats) -> float:
     """How sure it is that ranks differ: how far they are above what chance explains, and in how many steps."""
-    margin = max(float(np.median(excess)) / found.least - 1, 0.0) if found.least > 0 else 1.0
-    known = 1.0 if found.values.shape[1] >= _STEADY else 0.8
+    margin = max(float(np.median(excess)) / varying.least - 1, 0.0) if varying.least > 0 else 1.0
+    known = 1.0 if varying.values.shape[1] >= _STEADY else 0.8
     return float((0.55 + 0.4 * (1 - np.exp(-margin))) * known)
 
 
-def _variation_evidence(found: Variation) -> dict[str, float]:
-    evidence = {"persistence": found.between}
-    return evidence if np.isnan(found.noise) else {**evidence, "noise": found.noise}
-
-
-def _excess_evidence(
-    all_ranks: AllRankFacts, lost: Floats, rows: Int64, affected: Int64 | None = None
-) -> dict[str, float]:
-    affected = (lost[rows] > 0).sum(axis=1) if affected is None else affected
-    return {
-        "excess_ns_per_step": float(np.round(lost[rows].sum() / max(len(all_ranks.steps), 1) / max(len(rows), 1))),
-        "steps_affected": int(affected.max(initial=0)),
-        "steps": len(all_ranks.steps),
-    }
+def _variation_evidence(varying: Variation) -> dict[str, float]:
+    evidence = {"persistence": varying.between}
+    return evidence if np.isnan(varying.noise) else {**evidence, "noise": varying.noise}

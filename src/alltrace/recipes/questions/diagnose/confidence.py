@@ -1,7 +1,5 @@
 """How sure a finding is: what its detector saw, weighed by what loss, replay and communicators say of it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 
@@ -67,11 +65,8 @@ def confidence_of(ranked: Ranked, all_ranks: AllRankFacts, rows: Sequence[Ranked
     if all_ranks.alignment is not None and len(all_ranks.ranks) > 1:
         score = all_ranks.alignment.matching_score
         odds *= 1.0 if score is None else max(score, 0.01) ** 2
-        if (
-            all_ranks.alignment.run.manifest.missing_ranks
-            and "communication" in loss.classes
-            and finding.kind != "missing-rank"
-        ):
+        waits = "communication" in loss.classes and finding.kind != "missing-rank"
+        if waits and all_ranks.alignment.run.manifest.missing_ranks:
             odds *= _OF_NOBODY_KNOWN
     if loss.estimate_ns > loss.own_ns:
         odds *= max(loss.own_ns / loss.estimate_ns, 0.5)

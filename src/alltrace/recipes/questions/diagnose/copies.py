@@ -1,7 +1,5 @@
 """Copies that hold up the device: over the link alone, from pageable memory, synchronous, or slow."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -40,22 +38,19 @@ def _exposed(all_ranks: AllRankFacts, excess: Floats, shares: Mapping[int, float
         return []
     chosen = all_ranks.culprits(lost, _CULPRIT_SHARE)
     facts = all_ranks.facts_of(chosen)
-    kind, moved, took = _largest(facts, lambda k: k.endswith("pinned") and not k.startswith(("DtoD", "UvmDtoD")))
+    kind, moved = _largest(facts, lambda k: k.endswith("pinned") and not k.startswith(("DtoD", "UvmDtoD")))
     hideable = np.minimum(lost, all_ranks.of("compute"))
     evidence = {
         "exposed_ns_per_step": float(np.round(lost[chosen].mean())),
         "hideable_ns_per_step": float(np.round(hideable[chosen].mean())),
-        "bytes_per_step": round(moved / _steps(facts)),
-        **_rate(facts, moved, took),
+        **moved,
     }
-    advice = (
-        "Devices wait for copies that nothing overlaps; start them earlier, on their own stream."
-        if hideable[chosen].sum() >= lost[chosen].sum() / 2
-        else (
+    advice = "Devices wait for copies that nothing overlaps; start them earlier, on their own stream."
+    if hideable[chosen].sum() < lost[chosen].sum() / 2:
+        advice = (
             "Devices mostly wait for copies, which take longer than the compute that could hide them; keep the data on"
             " the device, or copy less of it."
         )
-    )
     ranks = all_ranks.ranks[chosen].tolist()
     # a run without steps holds the program's start too, of which a replay says nothing
     free = None if all_ranks.whole_run else partial(_free, ranks, shares)
@@ -71,21 +66,16 @@ def _pageable(all_ranks: AllRankFacts) -> list[Finding]:
         return []
     chosen = all_ranks.culprits(stalled, _CULPRIT_SHARE)
     facts = all_ranks.facts_of(chosen)
-    kind, moved, took = _largest(facts, lambda k: k.endswith("pageable"))
+    kind, moved = _largest(facts, lambda k: k.endswith("pageable"))
     pinned = np.array([_pinned_ns(f) / max(len(f.steps), 1) for f in all_ranks.facts.values()])[:, None]
     lost = np.maximum(stalled - np.maximum(pinned - all_ranks.of("compute"), 0), 0)
-    evidence = {
-        "stalled_ns_per_step": float(np.round(stalled[chosen].mean())),
-        "calls": int(np.median([f.call_counts.get("pageable-copy", 0) for f in facts])),
-    }
-    if took:
-        evidence |= {"bytes_per_step": round(moved / _steps(facts)), **_rate(facts, moved, took)}
-        evidence["pinned_ns_per_step"] = float(np.round(pinned[chosen].mean()))
+    rated = "gb_per_s" in moved
+    evidence = {**moved, "pinned_ns_per_step": float(np.round(pinned[chosen].mean()))} if rated else {}
     advice = "Copies come from pageable memory, which is slow and blocks the host; pin the host buffers."
     if kind.startswith("DtoH"):
         advice = "Copies go to pageable memory, which is slow and blocks the host; copy to pinned buffers."
     where = next((f.call_names["pageable-copy"] for f in facts if "pageable-copy" in f.call_names), "copies")
-    return [_blocking(all_ranks, "pageable-copy", lost, chosen, where, advice, evidence)]
+    return [_blocking(all_ranks, "pageable-copy", stalled, lost, chosen, where, advice, evidence)]
 
 
 def _synchronous(all_ranks: AllRankFacts) -> list[Finding]:
@@ -94,47 +84,45 @@ def _synchronous(all_ranks: AllRankFacts) -> list[Finding]:
         return []
     chosen = all_ranks.culprits(lost, _CULPRIT_SHARE)
     facts = all_ranks.facts_of(chosen)
-    evidence = {
-        "stalled_ns_per_step": float(np.round(lost[chosen].mean())),
-        "calls": int(np.median([f.call_counts.get("sync-copy", 0) for f in facts])),
-    }
     rates = [r for f in facts for r in _rates(f).values()]
-    if rates:
-        evidence["gb_per_s"] = round(float(np.median(rates)), 2)
+    evidence = {"gb_per_s": round(float(np.median(rates)), 2)} if rates else {}
     advice = "Synchronous copies drain the device; use asynchronous copies on their own stream, or copy less often."
-    return [
-        _blocking(
-            all_ranks, "sync-copy", lost, chosen, facts[0].call_names.get("sync-copy", "copies"), advice, evidence
-        )
-    ]
+    where = facts[0].call_names.get("sync-copy", "copies")
+    return [_blocking(all_ranks, "sync-copy", lost, lost, chosen, where, advice, evidence)]
 
 
 def _blocking(
-    all_ranks: AllRankFacts, kind: str, lost: Floats, chosen: Flags, where: str, advice: str, evidence: dict[str, float]
+    all_ranks: AllRankFacts,
+    kind: str,
+    stalled: Floats,
+    lost: Floats,
+    chosen: Flags,
+    where: str,
+    advice: str,
+    evidence: dict[str, float],
 ) -> Finding:
-    ranks = all_ranks.ranks[chosen].tolist()
+    evidence |= {
+        "stalled_ns_per_step": float(np.round(stalled[chosen].mean())),
+        "calls": int(np.median([f.call_counts.get(kind, 0) for f in all_ranks.facts_of(chosen)])),
+    }
     loss = all_ranks.loss((kind,), lost, partial(RecoveredTime.no_host, name=kind), shared=(*HOST_CLASSES, "copy"))
-    return Finding(kind, loss, tuple(ranks), where, advice, evidence, 0.9)
+    return Finding(kind, loss, tuple(all_ranks.ranks[chosen].tolist()), where, advice, evidence, 0.9)
 
 
 def _slow(all_ranks: AllRankFacts) -> tuple[list[Finding], Floats, dict[int, float]]:
     """Ranks with copies of one kind far slower than their peers', the cost by rank and step, and their part of it."""
     rates = {rank: _rates(facts) for rank, facts in all_ranks.facts.items()}
-    kinds = sorted({k for r in rates.values() for k in r})
     worst: dict[int, tuple[float, str, float, float]] = {}
-    for kind in kinds:
+    for kind in sorted({k for r in rates.values() for k in r}):
         known = {rank: r[kind] for rank, r in rates.items() if kind in r}
-        if len(known) < 3:
-            continue
         typical = float(np.median(list(known.values())))
         for rank, rate in known.items():
-            if rate <= _SLOW_COPY * typical and (rank not in worst or rate / typical < worst[rank][0]):
-                worst[rank] = (rate / typical, kind, rate, typical)
+            if len(known) >= 3 and rate <= _SLOW_COPY * typical:
+                slow = (rate / typical, kind, rate, typical)
+                worst[rank] = min(worst.get(rank, slow), slow)
     classes = ("transfer", "copy", "pageable-copy", "sync-copy")
-    lost: Floats = (
-        all_ranks.excess(np.sum([all_ranks.of(name) for name in classes], axis=0))
-        * np.isin(all_ranks.ranks, list(worst))[:, None]
-    )
+    copying = np.sum([all_ranks.of(name) for name in classes], axis=0)
+    lost: Floats = all_ranks.excess(copying) * np.isin(all_ranks.ranks, list(worst))[:, None]
     chosen = all_ranks.culprits(lost)
     ranks = all_ranks.ranks[chosen].tolist()
     lost = lost * chosen[:, None]
@@ -164,12 +152,8 @@ def _free(ranks: Sequence[int], shares: Mapping[int, float], run: RecoveredTime)
     return OtherOrder(run.replay.graph, np.where(run.keep_host[run.replay.graph.target], before, free), before)
 
 
-def _steps(facts: Sequence[RankFacts]) -> int:
-    return max(sum(len(f.steps) for f in facts), 1)
-
-
-def _largest(facts: Sequence[RankFacts], wanted: Callable[[str], bool]) -> tuple[str, int, int]:
-    """The kind of copies among the wanted ones that takes longest over these ranks, its bytes and its time, ns."""
+def _largest(facts: Sequence[RankFacts], wanted: Callable[[str], bool]) -> tuple[str, dict[str, float]]:
+    """The kind of copies among the wanted ones that takes longest over these ranks, and its bytes and rate."""
     moved: Counter[str] = Counter()
     took: Counter[str] = Counter()
     for f in facts:
@@ -178,18 +162,12 @@ def _largest(facts: Sequence[RankFacts], wanted: Callable[[str], bool]) -> tuple
                 moved[kind] += size
                 took[kind] += length
     kind = max(sorted(took), key=lambda k: took[k], default="")
-    return kind, moved[kind], took[kind]
-
-
-def _rate(facts: Sequence[RankFacts], moved: int, took: int) -> dict[str, float]:
-    if not took:
-        return {}
-    rate = moved / took
-    link = link_of(facts[0].device)
-    return {
-        "gb_per_s": round(rate, 2),
-        **({"link_gb_per_s": link[0], "link_share": round(rate / link[0], 3)} if link else {}),
-    }
+    evidence: dict[str, float] = {"bytes_per_step": round(moved[kind] / max(sum(len(f.steps) for f in facts), 1))}
+    if took[kind]:
+        rate, link = moved[kind] / took[kind], link_of(facts[0].device)
+        evidence["gb_per_s"] = round(rate, 2)
+        evidence |= {"link_gb_per_s": link[0], "link_share": round(rate / link[0], 3)} if link else {}
+    return kind, evidence
 
 
 def _rates(facts: RankFacts) -> dict[str, float]:

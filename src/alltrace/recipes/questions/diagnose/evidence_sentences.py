@@ -1,7 +1,5 @@
 """The numbers that a finding rests on, in sentences with units."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from string import Formatter
 from typing import Any

@@ -1,7 +1,5 @@
 """What a detector finds, and how grave it is."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -163,7 +161,7 @@ class Loss:
     # all
     steps: tuple[Floats, Floats] | None = field(default=None, compare=False, repr=False)
 
-    def taken_by(self, others: Sequence[tuple[int, Loss]]) -> float:
+    def taken_by(self, others: "Sequence[tuple[int, Loss]]") -> float:
         """How much of its bound losses of the same classes claim, each by its parts in the steps, ns."""
         if self.steps is None or any(o.steps is None or len(o.steps[1]) != len(self.steps[0]) for _, o in others):
             return float(sum(claim_ns for claim_ns, _ in others))
@@ -180,8 +178,6 @@ NO_LOSS = Loss(0, "ceiling", (), 0, 0)  # the loss of what costs no time
 
 @dataclass(frozen=True)
 class Finding:
-    """One finding."""
-
     kind: str  # one of `alltrace.recipes.terms.KIND_MEANINGS`
     loss: Loss  # what it costs (`AllRankFacts.loss`)
     ranks: tuple[int, ...]  # the culprits

@@ -1,11 +1,9 @@
 """Why a device does not compute: times without compute by what the host, then the device, does."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,30 +23,12 @@ from alltrace.trace.intervals import (
     union,
 )
 
-HOST_CLASSES = (
-    "data",
-    "compilation",
-    "module-loading",
-    "allocation",
-    "pageable-copy",
-    "sync-copy",
-    "sync",
-    "host-pause",
-    "launch",
+HOST_CLASSES = tuple(
+    "data compilation module-loading allocation pageable-copy sync-copy sync host-pause launch".split()
 )
 """What the host does while it has not launched the next kernel; of several at once the first counts."""
 
-CLASSES = (
-    "compute",
-    "short-kernels",
-    *HOST_CLASSES,
-    "communication",
-    "transfer",
-    "copy",
-    "kernel-gap",
-    "idle",
-    "unknown",
-)
+CLASSES = ("compute", "short-kernels", *HOST_CLASSES, *"communication transfer copy kernel-gap idle unknown".split())
 """All classes of a rank's time: compute runs, or rows of kernels that are no longer than an empty one; the host is
 late; queued work waits for communication, a transfer between host and device or between devices, a copy or fill within
 the device, or nothing, for as short as any device takes from one kernel to the next, or longer; nothing runs, and no
@@ -65,8 +45,6 @@ _PIECE_KERNELS = 1 << 17  # how many kernels are looked at together
 
 @dataclass(frozen=True)
 class HostSets:
-    """What the host did."""
-
     sets: Mapping[str, Merged]  # intervals by class, which may overlap
     names: Mapping[str, str]  # the most frequent name in each class
     calls: Mapping[str, int]  # its number of calls or ranges
@@ -78,8 +56,7 @@ class HostSets:
     # rows of `threads`: those that launch kernels
     threads: Int64 = field(default_factory=lambda: np.empty(0, np.int64))
 
-    def within(self, begin: int, end: int) -> HostSets:
-        """What the host did in a time."""
+    def within(self, begin: int, end: int) -> Self:
         sets = {name: clip(intervals, begin, end) for name, intervals in self.sets.items()}
         return replace(self, sets=sets, exchanges=clip(self.exchanges, begin, end))
 
@@ -103,7 +80,7 @@ class Activity:
     # when the call ended that launched the last kernel of another kind, such as a barrier's; 0 if none is known
     last_other_launch: int = 0
 
-    def within(self, begin: int, end: int) -> Activity:
+    def within(self, begin: int, end: int) -> Self:
         """What ran in a time; of all time the kernels, for gaps at its end."""
         names = ("compute", "short", "communication", "copies", "transfers", "queued", "pageable")
         within: dict[str, Any] = {name: clip(getattr(self, name), begin, end) for name in names}
@@ -253,7 +230,7 @@ def _classified(work: Activity, host: HostSets, regions: Int64) -> tuple[Int64, 
     count = len(regions)
     times = np.zeros((count, len(CLASSES)), np.int64)
     at = {name: n for n, name in enumerate(CLASSES)}
-    whole = Merged(regions[:, 0].copy(), regions[:, 1].copy())
+    whole = Merged(*regions.T.copy())
     times[:, at["short-kernels"]] = overlap_ns(whole.starts, whole.ends, work.short)
     times[:, at["compute"]] = overlap_ns(whole.starts, whole.ends, difference(work.compute, work.short))
     holes = difference(whole, union((work.compute, work.short))) if count else whole

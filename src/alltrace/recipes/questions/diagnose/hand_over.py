@@ -1,7 +1,5 @@
 """Roles that take turns: in a program of several groups of ranks, one is idle while another works."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -14,7 +12,7 @@ from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
 from alltrace.recipes.questions.diagnose.finding import Finding, Loss
 from alltrace.recipes.questions.diagnose.gaps import HOST_CLASSES
 from alltrace.recipes.questions.diagnose.rank_facts import LEAST_PAUSE_NS
-from alltrace.trace.intervals import NOTHING, Merged, clip, difference, gaps, intersection, merge, union
+from alltrace.trace.intervals import Merged, clip, difference, gaps, intersection, merge, union
 
 _SAME_PHASE = 0.5  # roles that work together for this share of the shorter one's time have no turns between them
 _LEAST_ALONE = 0.8  # roles take turns if for this share of the time in which any works only one does
@@ -24,8 +22,6 @@ _WAITING = frozenset({*HOST_CLASSES, "kernel-gap", "idle", "unknown"})
 
 
 class HandOvers(NamedTuple):
-    """The turns of roles."""
-
     findings: tuple[Finding, ...] = ()  # one finding, or none
     span_ns: int = 0  # from the first work of any role to the last; 0 if they take no turns
     waited_ns: Mapping[int, int] = {}  # how long each rank was idle while another role worked
@@ -44,13 +40,10 @@ def hand_overs(all_ranks: AllRankFacts, run: RunFacts) -> HandOvers:
         if role is not None and record.rank in all_ranks.facts and len(all_ranks.facts[record.rank].working):
             ranks.setdefault(role, []).append(record.rank)
             devices.setdefault(role, set()).update((record.host, d.identity) for d in record.devices)
-    roles = list(ranks)
-    if len(roles) < 2 or sum(map(len, devices.values())) > len(set().union(*devices.values())):
+    if sum(map(len, devices.values())) > len(set().union(*devices.values())):
         return HandOvers()
-    busy = {role: union([_intervals(all_ranks, r) for r in its]) for role, its in ranks.items()}
+    busy = {role: union([merge(*all_ranks.facts[r].working.T.copy()) for r in its]) for role, its in ranks.items()}
     groups = _phases(busy)
-    if len(groups) < 2:
-        return HandOvers()
     together = [union([busy[role] for role in group]) for group in groups]
     whole = union(together)
     alone = [difference(own, union([t for t in together if t is not own])) for own in together]
@@ -86,36 +79,30 @@ def hand_overs(all_ranks: AllRankFacts, run: RunFacts) -> HandOvers:
     return HandOvers((finding,), end - begin, waited)
 
 
-def with_roles(found: Sequence[Finding], turns: HandOvers) -> list[Finding]:
+def with_roles(findings: Sequence[Finding], turns: HandOvers) -> list[Finding]:
     """The findings as they are of a program with roles.
 
     Findings on hosts and idle devices leave out the time that their ranks wait for another role.
     """
-    kept = []
-    for finding in found:
+    adjusted = []
+    for finding in findings:
         classes = set(finding.loss.classes)
         waits = max((turns.waited_ns.get(r, 0) for r in finding.ranks), default=0)
         if waits and classes and classes <= _WAITING:
             left = {n: max(getattr(finding.loss, n) - waits, 0) for n in ("estimate_ns", "own_ns", "bound_ns")}
             finding = replace(finding, loss=replace(finding.loss, **left))
-        kept.append(finding)
-    return kept
-
-
-def _intervals(all_ranks: AllRankFacts, rank: int) -> Merged:
-    own = all_ranks.facts[rank].working
-    return merge(own[:, 0].copy(), own[:, 1].copy()) if len(own) else NOTHING
+        adjusted.append(finding)
+    return adjusted
 
 
 def _phases(busy: Mapping[str, Merged]) -> list[list[str]]:
     groups: list[list[str]] = []
     for role, own in busy.items():
-        mates = [
-            group
-            for group in groups
-            if any(
-                intersection(own, busy[o]).total_ns >= _SAME_PHASE * min(own.total_ns, busy[o].total_ns) for o in group
-            )
-        ]
+        alike = {
+            other
+            for other, its in busy.items()
+            if intersection(own, its).total_ns >= _SAME_PHASE * min(own.total_ns, its.total_ns)
+        }
+        mates = [group for group in groups if alike.intersection(group)]
         groups = [*(g for g in groups if g not in mates), [role, *(o for g in mates for o in g)]]
     return sorted(groups, key=lambda group: min(int(busy[role].starts[0]) for role in group))

@@ -1,10 +1,9 @@
 """Devices that are idle because of the host: launches, waits, pauses, data, allocations; or for no known reason."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -34,8 +33,7 @@ _CULPRIT_SHARE = 0.25
 """A rank is a culprit from this share of the worst rank's loss on: others' losses hide much of a host's."""
 
 
-@dataclass(frozen=True)
-class _Kind:
+class _Kind(NamedTuple):
     kind: str
     advice: str
     confidence: float = 0.85
@@ -97,23 +95,21 @@ _WITHOUT_A_NAME = {"host-pause": "no call of any thread", "idle": "queued work",
 
 def find(all_ranks: AllRankFacts) -> list[Finding]:
     """One finding for each class of host delay that costs time."""
-    found = []
+    findings = []
     behind = _pauses_behind_waits(all_ranks)
     short = np.zeros_like(all_ranks.own)
     for name, kind in _KINDS.items():
-        lost = all_ranks.of(name)
-        if behind and name == "sync":
-            lost = lost + all_ranks.of("host-pause")
-        if name == "launch":
-            lost = lost + all_ranks.of("short-kernels")
+        also = {"launch": ("short-kernels",), "sync": ("host-pause",) * behind}.get(name, ())
+        lost: Floats = np.sum([all_ranks.of(one) for one in (name, *also)], axis=0)
         if name == "sync" and not behind:
             short = _short_pauses(all_ranks, lost)
             lost = lost - short
-            found += _short_pause(all_ranks, short)
+            findings += _short_pause(all_ranks, short)
         # what another cause hides is there all the same
         host_ns = all_ranks.of_host(name) if name in OF_HOST else lost
         hidden = lost.sum(axis=1).max(initial=0) < LEAST_SHARE * all_ranks.span_ns
-        hidden &= bool(host_ns.sum(axis=1).max(initial=0) >= 2 * LEAST_SHARE * all_ranks.span_ns)
+        total = host_ns.sum(axis=1)
+        hidden &= bool(total.max(initial=0) >= 2 * LEAST_SHARE * all_ranks.span_ns)
         if not (lost.any() or hidden) or (behind and name == "host-pause"):
             continue
         chosen = all_ranks.culprits(lost, _CULPRIT_SHARE)
@@ -124,35 +120,33 @@ def find(all_ranks: AllRankFacts) -> list[Finding]:
         if name == "launch":  # with launches that take longer than its kernels, even if waiting for others hides it
             paced = np.array([f.launch_ns * f.kernels > f.kernel_total_ns for f in all_ranks.facts.values()])
             chosen = paced if (paced & chosen).any() and not all_ranks.of("short-kernels").any() else chosen
-        ranks = all_ranks.ranks[chosen].tolist()
+        ranks = tuple(all_ranks.ranks[chosen].tolist())
         affected = (lost > 0.02 * np.maximum(all_ranks.own, 1)).mean(axis=1)[chosen].max(initial=0)
-        named, confidence = kind.kind, kind.confidence
+        confidence = kind.confidence
         if name == "host-pause" and affected > _USUAL_SHARE and 2 * len(ranks) > len(all_ranks.ranks):
             confidence = 0.5  # what most ranks do in most steps is how the program is
         where, evidence = _evidence(all_ranks, name, lost, chosen)
-        of_host = name in HOST_CLASSES
-        change: Callable[[RecoveredTime], Altered | None] | None = (
-            None if name == "unknown" else partial(_without, name)
-        )
-        classes = (name, "host-pause") if behind and name == "sync" else (name,)
-        if name == "launch":
-            classes, change = (name, "short-kernels"), partial(_without_launching, all_ranks)
-        if name == "sync":
-            change = partial(
-                _without_waits, all_ranks, _by_rank(all_ranks, short), () if behind else ("host-pause", "data")
-            )
-        loss = all_ranks.loss(classes, lost, change, shared=HOST_CLASSES if of_host else ())
+        change: Callable[[RecoveredTime], Altered | None] | None = partial(_without, name)
+        if name == "unknown":
+            change = None
+        elif name == "launch":
+            change = partial(_without_launching, all_ranks)
+        elif name == "sync":
+            others = () if behind else ("host-pause", "data")
+            change = partial(_without_waits, all_ranks, _by_rank(all_ranks, short), others)
+        loss = all_ranks.loss((name, *also), lost, change, shared=HOST_CLASSES if name in HOST_CLASSES else ())
         if name == "launch":  # so a host also comes to its other work sooner, but no device waits for launches then
-            held = ["short-kernels", *(c for c in HOST_CLASSES if c not in OF_HOST)]
-            most_ns = int(all_ranks.bounds_ns(held, np.asarray((lost > 0).any(axis=1))).sum())
+            bounding = ["short-kernels", *(c for c in HOST_CLASSES if c not in OF_HOST)]
+            most_ns = int(all_ranks.bounds_ns(bounding, np.asarray((lost > 0).any(axis=1))).sum())
             beyond_ns = max(loss.estimate_ns - most_ns, 0)
             loss = replace(loss, estimate_ns=loss.estimate_ns - beyond_ns, beyond_ns=beyond_ns)
         # a loader that keeps few hosts waiting is hardly faster than the steps are, and limits shorter ones
         least = 2 * LEAST_SHARE if name == "data" else HIGH_SHARE
         told = (hidden or name == "data") and 2 * chosen.sum() <= len(chosen)
-        told = told and _clearly_more(host_ns, chosen) >= least * all_ranks.span_ns
-        found.append(Finding(named, loss, tuple(ranks), where, kind.advice, evidence, confidence, told=bool(told)))
-    return found
+        clearly_more = total[chosen].min(initial=np.inf) - total[~chosen].max(initial=0)
+        told = told and clearly_more >= least * all_ranks.span_ns
+        findings.append(Finding(kind.kind, loss, ranks, where, kind.advice, evidence, confidence, told=bool(told)))
+    return findings
 
 
 def _few_of(all_ranks: AllRankFacts, lost: Floats, chosen: Flags) -> Flags:
@@ -160,11 +154,6 @@ def _few_of(all_ranks: AllRankFacts, lost: Floats, chosen: Flags) -> Flags:
     beyond = all_ranks.excess(lost)
     few = all_ranks.culprits(beyond, _CULPRIT_SHARE)
     return few if 2 * few.sum() <= len(few) and beyond[few].sum() >= _BECAUSE * lost[few].sum() > 0 else chosen
-
-
-def _clearly_more(host_ns: Floats, chosen: Flags) -> float:
-    total = host_ns.sum(axis=1)
-    return float(total[chosen].min(initial=np.inf) - total[~chosen].max(initial=0))
 
 
 def _short_pauses(all_ranks: AllRankFacts, waits: Floats) -> Floats:
@@ -188,18 +177,17 @@ def _short_pause(all_ranks: AllRankFacts, paused: Floats) -> list[Finding]:
     chosen = np.asarray(paused.any(axis=1))
     if not chosen.any():
         return []
-    ranks = all_ranks.ranks[chosen].tolist()
     change = partial(RecoveredTime.shorter_after, name="sync", less_ns=_by_rank(all_ranks, paused))
     loss = all_ranks.loss(("sync",), paused, change, shared=HOST_CLASSES)
     kind = _KINDS["host-pause"]
     where, evidence = _evidence(all_ranks, "host-pause", paused, chosen)
-    return [Finding(kind.kind, loss, tuple(ranks), where, kind.advice, evidence, kind.confidence)]
+    ranks = tuple(all_ranks.ranks[chosen].tolist())
+    return [Finding(kind.kind, loss, ranks, where, kind.advice, evidence, kind.confidence)]
 
 
 def _by_rank(all_ranks: AllRankFacts, lost: Floats) -> dict[int, float]:
-    return {
-        rank: total for rank, total in zip(all_ranks.ranks.tolist(), lost.sum(axis=1).tolist(), strict=True) if total
-    }
+    totals = zip(all_ranks.ranks.tolist(), lost.sum(axis=1).tolist(), strict=True)
+    return {rank: total for rank, total in totals if total}
 
 
 def _pauses_behind_waits(all_ranks: AllRankFacts) -> bool:
@@ -254,7 +242,7 @@ def _without_launching(all_ranks: AllRankFacts, run: RecoveredTime) -> Int64 | N
     if not short.any():
         return weights
     whole = np.maximum(short + all_ranks.of("compute"), 1)
-    less = run.less_compute(all_ranks.ranks, all_ranks.numbers, short / whole)
+    less = run.less_work(all_ranks.ranks, all_ranks.numbers, short / whole)
     return less if weights is None else weights + less - run.replay.weights
 
 
@@ -267,7 +255,8 @@ def _evidence(all_ranks: AllRankFacts, name: str, lost: Floats, chosen: Flags) -
         "steps_affected": int((mine > _SAME * mine.max()).any(axis=0).sum()),
         "steps": len(all_ranks.steps),
     }
-    where = _most_common([f.call_names.get(name, "") for f in facts])
+    known = sorted(named for f in facts if (named := f.call_names.get(name)))
+    where = max(known, key=known.count, default="")
     if name in facts[0].call_counts:
         evidence["calls"] = int(np.median([f.call_counts.get(name, 0) for f in facts]))
     if name == "launch":
@@ -277,8 +266,3 @@ def _evidence(all_ranks: AllRankFacts, name: str, lost: Floats, chosen: Flags) -
         evidence["mean_kernel_ns"] = round(sum(f.kernel_total_ns for f in facts) / max(kernels, 1))
         where = "kernel launches"
     return where or _WITHOUT_A_NAME.get(name, name), evidence
-
-
-def _most_common(texts: Sequence[str]) -> str:
-    known = sorted(t for t in texts if t)
-    return max(known, key=known.count) if known else ""

@@ -1,7 +1,5 @@
 """What the host did while a device had nothing to compute: intervals by class, from calls, ranges and Python."""
 
-from __future__ import annotations
-
 import numpy as np
 import pyarrow as pa
 
@@ -105,21 +103,15 @@ class _Named:
 
     def data(self, blocking: Merged) -> tuple[Merged, str, int]:
         """When the program waited for data or read some."""
-        waiting = [
+        waits, waits_for, _ = self._set("osrt", patterns.OS_WAITS, others=False)
+        sets = [
             self._set("ranges", patterns.WAITING),
             self._set("ranges", patterns.WAITING_QUEUES, others=False),
             self._set("frames", patterns.WAITING_FRAMES, others=False),
-        ]
-        named = self._set("ranges", patterns.NAMED_DATA, others=False, holds_launches=False)
-        loading = self._set("ranges", patterns.LOADING, holds_launches=False)
-        reads = self._set("osrt", patterns.OS_READS, others=False)
-        waits, waits_for, count = self._set("osrt", patterns.OS_WAITS, others=False)
-        sets = [
-            *waiting,
-            (difference(named[0], blocking), *named[1:]),
-            loading,
-            (difference(reads[0], blocking), *reads[1:]),
-            (intersection(waits, self._silence), waits_for, count),
+            self._set("ranges", patterns.NAMED_DATA, others=False, holds_launches=False, but=blocking),
+            self._set("ranges", patterns.LOADING, holds_launches=False),
+            self._set("osrt", patterns.OS_READS, others=False, but=blocking),
+            (intersection(waits, self._silence), waits_for, 0),
         ]
         return union([s for s, _, _ in sets]), next((text for s, text, _ in sets if len(s.starts)), ""), 0
 
@@ -177,12 +169,11 @@ class _Named:
         regions, name, _ = self._set("ranges", patterns.COMPILED_REGIONS, others=False)
         loads = self._calls.named(patterns.CODE_CALLS)
         start, end = self._calls.start[loads], self._calls.end[loads]
-        held = np.unique(containing(regions, start))
-        held = held[held >= 0]
-        whole = intersection(
-            Merged(regions.starts[held], regions.ends[held]), union((self._silence, merge(start, end)))
-        )
-        return whole, name if len(held) else "", len(held)
+        loading = np.unique(containing(regions, start))
+        loading = loading[loading >= 0]
+        loaded = Merged(regions.starts[loading], regions.ends[loading])
+        whole = intersection(loaded, union((self._silence, merge(start, end))))
+        return whole, name if len(loading) else "", len(loading)
 
     def _before_loads(self) -> tuple[Merged, str, int]:
         """The host's silence until it loads code, which it compiled, with the loading; at least as long."""
@@ -191,15 +182,10 @@ class _Named:
         at = np.searchsorted(self._silence.ends, start, "right") - 1
         silent_ns, ended = np.append(self._silence.durations_ns, -1)[at], np.append(self._silence.ends, 0)[at]
         follows = (start - ended <= _FOLLOWING_NS) & (silent_ns >= end - start)
-        whole = merge(self._silence.starts[at[follows]], end[follows])
-        return (
-            whole,
-            mostly(self._calls.codes[loads][follows], (end - start)[follows], self._calls.texts),
-            int(follows.sum()),
-        )
+        name = mostly(self._calls.codes[loads][follows], (end - start)[follows], self._calls.texts)
+        return merge(self._silence.starts[at[follows]], end[follows]), name, int(follows.sum())
 
     def module_loading(self) -> tuple[Merged, str, int]:
-        """When code was brought to the device."""
         calls = self._calls.set_of(self._calls.named(patterns.MODULE_CALLS))
         first = self._calls.set_of(self._calls.first_launches())
         overheads = self._set("overheads", patterns.MODULE_OVERHEADS, threads=False)
@@ -215,6 +201,7 @@ class _Named:
         others: bool = True,
         threads: bool = True,
         holds_launches: bool = True,
+        but: Merged = NOTHING,
     ) -> tuple[Merged, str, int]:
         start, end, thread, codes, texts = self._read(table)
         # open rows and rows without duration have no information
@@ -229,7 +216,7 @@ class _Named:
             sets.append(intersection(merge(start[rows & ~own], end[rows & ~own]), self._silence))
         else:
             rows &= own
-        return union(sets), mostly(codes[rows], (end - start)[rows], texts), int(rows.sum())
+        return difference(union(sets), but), mostly(codes[rows], (end - start)[rows], texts), int(rows.sum())
 
     def _holding_launches(self, start: Int64, end: Int64, codes: Int64) -> list[int]:
         launches = self._calls.launches

@@ -1,12 +1,11 @@
 """What the host's time in a rank's graph went to: which of it a replay may leave out."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from alltrace.recipes.questions.diagnose.gaps import HOST_CLASSES, HostSets
 from alltrace.recipes.questions.diagnose.lone_operations import LoneOperations
@@ -51,32 +50,27 @@ def host_time(graph: RankGraph, host: HostSets, begin: int) -> HostTime:
     launches = graph.kind[target] != HOST
     # a segment of work may be placed by a later launch than its first one
     began = graph.launched[target[launches]]
-    np.minimum.at(
-        first, source[launches], np.where(began >= start[launches], np.minimum(began, end[launches]), end[launches])
-    )
+    placed = np.where(began >= start[launches], np.minimum(began, end[launches]), end[launches])
+    np.minimum.at(first, source[launches], placed)
     until = np.maximum(np.minimum(first[source], end), start)
-    after = until - start
-    for merged in (*named, host.exchanges):
-        after = after - overlap_ns(start, until, merged)
+    after = until - start - sum(overlap_ns(start, until, merged) for merged in (*named, host.exchanges))
     waits = np.flatnonzero((graph.kind[graph.target] == HOST) & (graph.kind[graph.source] != HOST))
-    node_class = np.full(len(graph.when), -1, np.int64)
-    nodes = np.unique(graph.target[waits])
-    for name in BLOCKING:
-        column = HOST_CLASSES.index(name)
-        node_class[nodes[containing(named[column], graph.when[nodes] - 1) >= 0]] = column
-    copy_class = np.full(len(graph.when), -1, np.int64)
-    copies = np.flatnonzero(graph.kind == COPY)
-    for name in ("pageable-copy", "sync-copy"):
-        column = HOST_CLASSES.index(name)
-        copy_class[copies[containing(named[column], graph.launched[copies]) >= 0]] = column
+
+    def classes(nodes: NDArray[Any], moments: Int64, names: Sequence[str]) -> Int64:
+        of_node = np.full(len(graph.when), -1, np.int64)
+        for column in map(HOST_CLASSES.index, names):
+            of_node[nodes[containing(named[column], moments) >= 0]] = column
+        return of_node
+
+    nodes, copies = np.unique(graph.target[waits]), np.flatnonzero(graph.kind == COPY)
+    node_class = classes(nodes, graph.when[nodes] - 1, BLOCKING)
+    copy_class = classes(copies, graph.launched[copies], ("pageable-copy", "sync-copy"))
     waiting = node_class[graph.target[waits]]
     return HostTime(arc, times, after, node_class[source], waits.astype(np.int64), waiting, copy_class)
 
 
 @dataclass(frozen=True)
 class Contribution:
-    """One rank's part of a diagnosis."""
-
     # its facts (`alltrace.recipes.questions.diagnose.rank_facts.RankFacts`), or None without device work
     facts: Any = None
     graph: Any = None  # its graph (`alltrace.replay.rank_graph.RankGraph`), or None likewise
@@ -87,7 +81,7 @@ class Contribution:
     # by name of a kernel the operator, module and line that launched most of its time, in words
     origins: Mapping[str, str] = field(default_factory=dict)
 
-    def placed(self, clock: ClockMap) -> Contribution:
+    def placed(self, clock: ClockMap) -> Self:
         """The contribution of a rank in the time of its files, without its graph, as it is on the run's clock."""
         if self.facts is None or self.host is None:
             return self

@@ -1,12 +1,9 @@
 """Findings of one cause, and causes that hide each other, so that only both together give time back."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache, partial
 from itertools import combinations
-from typing import NamedTuple
 
 import numpy as np
 
@@ -87,7 +84,6 @@ def _in_the_same_steps(first: Finding, second: Finding) -> bool:
 
 def _as_one(larger: Finding, smaller: Finding, together_ns: int, run: RecoveredTime) -> Finding:
     one, other = larger.loss, smaller.loss
-
     loss = replace(
         one,
         estimate_ns=together_ns,
@@ -124,15 +120,14 @@ def with_joint_losses(findings: Sequence[Finding], all_ranks: AllRankFacts) -> l
             by_itself_ns = together_ns - max(first.loss.estimate_ns, second.loss.estimate_ns)
             least_ns = min(least_ns, max(LEAST_SHARE * span_ns, _LEAST_PART_OF_TOLD * by_itself_ns))
         if together_ns - alone_ns >= least_ns:
-            hiding.append(_Pair(first, second, together_ns, alone_ns))
+            hiding.append((alone_ns, together_ns, first, second))
     if not hiding:
         return list(findings)
-    most_ns = max(pair.together_ns for pair in hiding)
+    most_ns = max(together_ns for _, together_ns, *_ in hiding)
     # what costs much alone is surely there; without all waits of all hosts, say, almost any slow rank would give time
     # back
-    pair = max((p for p in hiding if p.together_ns >= _AS_MUCH * most_ns), key=lambda p: (p.alone_ns, p.together_ns))
-    evidence = {"together_ns": pair.together_ns, "together_share": round(pair.together_ns / span_ns, 4)}
-    both = (pair.first, pair.second)
+    _, together_ns, *both = max((pair for pair in hiding if pair[1] >= _AS_MUCH * most_ns), key=lambda pair: pair[:2])
+    evidence = {"together_ns": together_ns, "together_share": round(together_ns / span_ns, 4)}
     return [
         replace(f, told=True, evidence={**f.evidence, **evidence}) if any(f is one for one in both) else f
         for f in findings
@@ -142,14 +137,11 @@ def with_joint_losses(findings: Sequence[Finding], all_ranks: AllRankFacts) -> l
 def _beside_a_loader(findings: Sequence[Finding], all_ranks: AllRankFacts) -> list[Finding]:
     """The findings, where no cause gives back more than a loader's time for batches allows."""
     most_ns = _most_ns(findings, all_ranks)
-    return [
-        (
-            f
-            if _is_loader(f) or f.loss.estimate_ns <= most_ns or f.loss.unknown is not None
-            else replace(f, loss=replace(f.loss, estimate_ns=most_ns))
-        )
-        for f in findings
-    ]
+
+    def allowed(f: Finding) -> bool:
+        return _is_loader(f) or f.loss.estimate_ns <= most_ns or f.loss.unknown is not None
+
+    return [f if allowed(f) else replace(f, loss=replace(f.loss, estimate_ns=most_ns)) for f in findings]
 
 
 def _most_ns(findings: Sequence[Finding], all_ranks: AllRankFacts) -> int:
@@ -170,39 +162,26 @@ def _causes(findings: Sequence[Finding], all_ranks: AllRankFacts) -> list[Findin
     something else makes them wait longer.
     """
     span_ns = all_ranks.span_ns
-    steps = len(all_ranks.steps)
-    most_ns = [
-        max(f.loss.bound_ns, _of_host_ns(f, all_ranks), round(f.evidence.get("excess_ns_per_step", 0.0) * steps))
-        for f in findings
-    ]
-    causes = [
-        (_is_told(f, span_ns), time_ns, f)
-        for f, time_ns in zip(findings, most_ns, strict=True)
-        if f.loss.without is not None
-        and f.kind not in _NO_CAUSES
-        and not f.needed_at_once
-        and time_ns >= _LEAST_SHARE * span_ns
-    ]
-    return [f for _, _, f in sorted(causes, key=lambda cause: cause[:2], reverse=True)[:_MOST_CAUSES]]
+    causes = []
+    for f in findings:
+        excess_ns = round(f.evidence.get("excess_ns_per_step", 0.0) * len(all_ranks.steps))
+        time_ns = max(f.loss.bound_ns, _of_host_ns(f, all_ranks), excess_ns)
+        is_cause = f.loss.without is not None and f.kind not in _NO_CAUSES and not f.needed_at_once
+        if is_cause and time_ns >= _LEAST_SHARE * span_ns:
+            causes.append((_is_told(f, span_ns), time_ns, f))
+    causes.sort(key=lambda cause: cause[:2], reverse=True)
+    return [f for *_, f in causes[:_MOST_CAUSES]]
 
 
 def _is_told(finding: Finding, span_ns: int) -> bool:
     return finding.told or finding.loss.estimate_ns >= LEAST_SHARE * span_ns
 
 
-class _Pair(NamedTuple):
-    first: Finding
-    second: Finding
-    together_ns: int
-    alone_ns: int
-
-
 def _of_host_ns(finding: Finding, all_ranks: AllRankFacts) -> int:
-    if finding.loss.classes[:1] not in [(name,) for name in OF_HOST]:
+    if not set(finding.loss.classes[:1]) & set(OF_HOST):
         return 0
-    return int(
-        all_ranks.of_host(finding.loss.classes[0])[np.isin(all_ranks.ranks, finding.ranks)].sum(axis=1).max(initial=0)
-    )
+    host_ns = all_ranks.of_host(finding.loss.classes[0])[np.isin(all_ranks.ranks, finding.ranks)]
+    return int(host_ns.sum(axis=1).max(initial=0))
 
 
 def _can_hide_on_one_rank(first: Finding, second: Finding) -> bool:

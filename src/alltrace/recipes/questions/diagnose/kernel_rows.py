@@ -1,13 +1,10 @@
 """A rank's kernels in few bytes each: when they ran, and which of few kinds of launches each is."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from alltrace.recipes.questions.diagnose.launch_columns import LAUNCH, RESOURCES
 from alltrace.run.collecting import Growing, in_pieces
 from alltrace.run.rank import Rank
 from alltrace.trace.arrays import Flags, Int64, blocks, integers, is_one_of
@@ -15,6 +12,11 @@ from alltrace.trace.distinct import distinct, distinct_rows
 from alltrace.trace.kernel_rules import NOT_COMPUTE
 
 Int32 = NDArray[np.int32]
+
+LAUNCH = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "dynamic_shared_memory")
+"""What launches of one kernel must have in common to be the same work."""
+
+RESOURCES = ("registers", "static_shared_memory")  # what a launch uses of a multiprocessor in addition to `LAUNCH`
 
 _KIND = ("process", "device", "stream", "name", *LAUNCH, *RESOURCES)
 
@@ -35,7 +37,6 @@ class KernelRows:
         return [self.kinds[_KIND.index(column)] for column in columns]
 
     def first_of_names(self) -> Int64:
-        """The rows of the first kernel of each name."""
         names, name = distinct(*self.of_kinds("name"))
         begin, first = np.full(len(names), np.iinfo(np.int64).max), np.full(len(names), len(self.start))
         for some in blocks(len(self.start)):

@@ -1,15 +1,13 @@
 """What a rank's compute kernels did in each step: launches alike are one work, to compare ranks."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from alltrace.recipes.questions.diagnose.kernel_rows import Int32, KernelRows
-from alltrace.recipes.questions.diagnose.launch_columns import LAUNCH
+from alltrace.recipes.questions.diagnose.kernel_rows import LAUNCH, Int32, KernelRows
 from alltrace.recipes.questions.diagnose.time_slices import LEAST_LAUNCHES, LEAST_NS, Launches, TimeSlices, time_slices
 from alltrace.trace.arrays import Floats, Int64, blocks
 from alltrace.trace.distinct import distinct_rows
@@ -31,13 +29,10 @@ class KernelWork:
 
     @property
     def names(self) -> Int64:
-        """Name ids, k."""
-        names: Int64 = self.works[:, 0]
-        return names
+        return self.works[:, 0]
 
     @property
     def total_ns(self) -> Int64:
-        """Time in kernels in each step, n."""
         total: Int64 = self.sums_ns.sum(axis=1) + self.rest_ns
         return total
 
@@ -49,21 +44,17 @@ class KernelWork:
         share: Floats = self.slices.beyond_ns.sum(axis=1) / np.maximum(self.sums_ns.sum(axis=1), 1)
         return share
 
-    def without(self, beyond_ns: Int64) -> KernelWork:
+    def without(self, beyond_ns: Int64) -> Self:
         """The same without some time of each work in each step, (n, k), in single launches."""
-        return replace(
-            self, sums_ns=self.sums_ns - beyond_ns, longest_ns=np.minimum(self.longest_ns, self.sums_ns - beyond_ns)
-        )
+        left_ns = self.sums_ns - beyond_ns
+        return replace(self, sums_ns=left_ns, longest_ns=np.minimum(self.longest_ns, left_ns))
 
-    def undisturbed(self) -> KernelWork:
-        """The same without what another process took."""
+    def undisturbed(self) -> Self:
         if self.slices is None:
             return self
         rest = np.rint(self.rest_ns * (1 - self.taken_share)).astype(np.int64)
-        unknown = np.zeros_like(self.longest_ns)  # which launches were interrupted
-        return replace(
-            self, sums_ns=self.sums_ns - self.slices.beyond_ns, longest_ns=unknown, rest_ns=rest, slices=None
-        )
+        left, unknown = self.sums_ns - self.slices.beyond_ns, np.zeros_like(self.longest_ns)
+        return replace(self, sums_ns=left, longest_ns=unknown, rest_ns=rest, slices=None)
 
 
 def kernel_work(kernels: KernelRows, step: Int32, steps: int) -> KernelWork:
@@ -109,9 +100,5 @@ def _launches(kernels: KernelRows, step: Int32, work: Int64) -> Iterator[tuple[I
     for some in blocks(len(step)):
         own = work[kernels.kind[some]]
         rows = np.flatnonzero((step[some] >= 0) & (own >= 0))
-        yield (
-            some.start + rows,
-            step[some][rows].astype(np.int64),
-            own[rows],
-            (kernels.end[some] - kernels.start[some])[rows],
-        )
+        took = kernels.end[some] - kernels.start[some]
+        yield some.start + rows, step[some][rows].astype(np.int64), own[rows], took[rows]

@@ -1,7 +1,5 @@
 """Ranks that all others wait for without a visible cause: neither their kernels nor their host differ."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np
@@ -39,7 +37,7 @@ def find(all_ranks: AllRankFacts, others: Sequence[Finding], known: Sequence[Fin
     operations = max(int(waited_for.sum()), 1)
     lasts = np.flatnonzero(last)
     by_rank = rows_by(members.rank[lasts])
-    found = []
+    findings = []
     for row, rank in enumerate(all_ranks.ranks.tolist()):
         mine = lasts[by_rank[rank]] if rank in by_rank else lasts[:0]
         share = len(mine) / operations
@@ -62,7 +60,6 @@ def find(all_ranks: AllRankFacts, others: Sequence[Finding], known: Sequence[Fin
         )
         loss = all_ranks.loss([name for name in CLASSES if name != "communication"], lost)
         told_anyway = loss.estimate_ns >= LEAST_SHARE * all_ranks.span_ns  # even if losses of all ranks hold its time
-        found.append(
-            Finding("straggler", loss, (rank,), str(ops[counts.argmax()]), advice, evidence, 0.7, told=told_anyway)
-        )
-    return found
+        where = str(ops[counts.argmax()])
+        findings.append(Finding("straggler", loss, (rank,), where, advice, evidence, 0.7, told=told_anyway))
+    return findings

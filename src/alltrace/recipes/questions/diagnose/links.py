@@ -1,7 +1,5 @@
 """How fast links are: between a GPU and its host, for copies; and between GPUs, by what collectives reach."""
 
-from __future__ import annotations
-
 import re
 
 _LINKS = (

@@ -1,7 +1,5 @@
 """Operations that a rank shares only with ranks without a report, so unmatched; and its messages."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,7 +9,7 @@ from alltrace.recipes.questions.diagnose.rank_facts import RankFacts
 from alltrace.run.rank import Rank
 from alltrace.trace.arrays import Int64, integers
 from alltrace.trace.distinct import distinct_rows
-from alltrace.trace.intervals import Merged, overlap_ns
+from alltrace.trace.intervals import Merged, containing, overlap_ns
 from alltrace.trace.names import name_id
 
 
@@ -41,14 +39,12 @@ def lone_operations(rank: Rank, matched: Int64, facts: RankFacts) -> LoneOperati
     table = rank.table("collectives", ("start", "end", "op", "communicator", "bytes", "group_size"))
     start, end, size, group = (integers(table.column(c), -1) for c in ("start", "end", "bytes", "group_size"))
     op, name = integers(table.column("op")), integers(table.column("communicator"))
-    at = np.searchsorted(facts.regions[:, 0], end - 1, "right") - 1
+    at = containing(Merged(*facts.regions.T.copy()), end - 1)
     message = np.isin(op, [name_id(text) for text in POINT_TO_POINT]) & (at >= 0)
-    message[message] = end[message] <= facts.regions[at[message], 1]
     chosen = (at >= 0) & (group != 1) & (size > 0) & (end > start)
     chosen[matched] = False
-    chosen[chosen] = end[chosen] <= facts.regions[at[chosen], 1]
     chosen &= ~np.asarray(table.column("start").is_null().to_numpy(), np.bool_)
-    waits = Merged(facts.waits[:, 0].copy(), facts.waits[:, 1].copy())
+    waits = Merged(*facts.waits.T.copy())
     kinds, of = distinct_rows(facts.steps[at[chosen]], op[chosen], name[chosen], size[chosen], group[chosen])
     sums = np.zeros((3, kinds.shape[1]), np.int64)
     parts = (np.ones(len(of), np.int64), (end - start)[chosen], overlap_ns(start[chosen], end[chosen], waits))

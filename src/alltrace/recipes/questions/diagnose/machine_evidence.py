@@ -1,13 +1,11 @@
 """What GPUs, networks and CPUs say of findings: why a rank is slow, a link carries little, or a host is late."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from alltrace.recipes.analysis.gpu_state import Comparison, GpuState, compared
+from alltrace.recipes.analysis.gpu_state import Comparison, compared
 from alltrace.recipes.analysis.host_state import compared_hosts, compared_places
-from alltrace.recipes.analysis.network_state import NetworkState, compared_networks, networks_of
+from alltrace.recipes.analysis.network_state import compared_networks, networks_of
 from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
 from alltrace.recipes.questions.diagnose.finding import Finding
 from alltrace.recipes.questions.diagnose.machine_state import MachineState
@@ -37,42 +35,29 @@ _FINE = ("_share", "gb_per_s")  # numbers that are stated with three decimals; o
 
 
 def with_machine_evidence(
-    found: Sequence[Finding], states: Mapping[int, MachineState], all_ranks: AllRankFacts
+    findings: Sequence[Finding], states: Mapping[int, MachineState], all_ranks: AllRankFacts
 ) -> list[Finding]:
-    """The findings, each with what is known of the machines that it is about."""
-    gpus = {rank: state.gpu for rank, state in states.items()}
-    networks = networks_of({rank: state.network for rank, state in states.items()}, all_ranks.hosts)
     explained = []
-    for finding in found:
-        for said in _said(finding, gpus, networks, states, all_ranks) if finding.ranks else ():
+    for finding in findings:
+        for said in _said(finding, states, all_ranks) if finding.ranks else ():
             evidence = {name: round(value, 3 if name.endswith(_FINE) else 1) for name, value in said.evidence.items()}
-            finding = replace(
-                finding, evidence={**finding.evidence, **evidence}, advice=f"{finding.advice} {said.sentence}"
-            )
+            advice = f"{finding.advice} {said.sentence}"
+            finding = replace(finding, evidence={**finding.evidence, **evidence}, advice=advice)
         explained.append(finding)
     return explained
 
 
-def _said(
-    finding: Finding,
-    gpus: Mapping[int, GpuState | None],
-    networks: Mapping[str, NetworkState],
-    states: Mapping[int, MachineState],
-    all_ranks: AllRankFacts,
-) -> list[Comparison]:
+def _said(finding: Finding, states: Mapping[int, MachineState], all_ranks: AllRankFacts) -> list[Comparison]:
     said = []
     if finding.kind in (*_SLOW, *_TRANSFERS):
-        clocks = compared(gpus, finding.ranks)
+        clocks = compared({rank: state.gpu for rank, state in states.items()}, finding.ranks)
         said += [clocks] if finding.kind in _SLOW or clocks.slower else []
-    if (
-        finding.kind in (*_TRANSFERS, _EXPOSED)
-        and "communication" in finding.loss.classes
-        and all_ranks.meet_across_hosts(finding.ranks)
-    ):
-        hosts = sorted({all_ranks.hosts[rank] for rank in finding.ranks})
-        network = compared_networks(networks, hosts)
+    communicates = "communication" in finding.loss.classes
+    if finding.kind in (*_TRANSFERS, _EXPOSED) and communicates and all_ranks.meet_across_hosts(finding.ranks):
+        networks = networks_of({rank: state.network for rank, state in states.items()}, all_ranks.hosts)
+        network = compared_networks(networks, sorted({all_ranks.hosts[rank] for rank in finding.ranks}))
         said += [network] if finding.kind in _TRANSFERS or network.slower else []
-    if finding.kind in _STAGED and "communication" in finding.loss.classes:
+    if finding.kind in _STAGED and communicates:
         said += _staged_by_mpi([f for rank in finding.ranks if (f := all_ranks.facts.get(rank)) is not None])
     if finding.kind in _LATE_HOST:
         cpus = compared_hosts({r: s.cpus.get(_LATE_HOST[finding.kind]) for r, s in states.items()}, finding.ranks)

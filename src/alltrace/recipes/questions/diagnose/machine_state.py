@@ -1,7 +1,5 @@
 """What the machine of a rank did in its judged steps: GPU, network and CPUs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -16,8 +14,6 @@ from alltrace.trace.intervals import Merged, difference, intersection, merge, un
 
 @dataclass(frozen=True)
 class MachineState:
-    """What the machine of a rank did in its judged steps; None if it is unknown."""
-
     gpu: GpuState | None = None  # how its GPU ran
     network: NetworkState | None = None  # what the adapters of its host did while its device waited for communication
     # by class of the host's time, for some of them, what the CPUs did in that time
@@ -26,9 +22,8 @@ class MachineState:
 
 
 def machine_state(rank: Rank, facts: RankFacts, host: HostSets) -> MachineState:
-    """What the machine of a rank did."""
-    judged = merge(facts.regions[:, 0].copy(), facts.regions[:, 1].copy())
-    waits = Merged(facts.waits[:, 0].copy(), facts.waits[:, 1].copy())
+    judged = merge(*facts.regions.T.copy())
+    waits = Merged(*facts.waits.T.copy())
     cpus, places = {}, cpu_places(rank, host.threads)
     if rank.has("sched") or rank.has("samples"):
         launching = difference(judged, union([*host.sets.values(), host.exchanges]))
@@ -37,6 +32,5 @@ def machine_state(rank: Rank, facts: RankFacts, host: HostSets) -> MachineState:
             "launch": launching,
         }
         cpus = {name: host_state(rank, host.threads, span) for name, span in spans.items()}
-    return MachineState(
-        gpu_state(rank, facts.regions), network_state(rank, intersection(waits, judged), judged), cpus, places
-    )
+    network = network_state(rank, intersection(waits, judged), judged)
+    return MachineState(gpu_state(rank, facts.regions), network, cpus, places)

@@ -5,10 +5,8 @@ memory. What could be saved is the time beyond that; of an operator whose shapes
 save. Operators whose shapes or whose work is not known, and those near their roof, are left out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +22,7 @@ from alltrace.recipes.analysis.range_sums import Intervals, innermost_node, oute
 from alltrace.run.rank import Rank
 from alltrace.trace.amounts import amount
 from alltrace.trace.arrays import integers
-from alltrace.trace.distinct import distinct
+from alltrace.trace.distinct import distinct, rows_by
 from alltrace.trace.kernel_families import ATTENTION, SOFTMAX
 
 _NEAR_ROOF = 0.5  # from this share of its roof on an operator is as fast as such kernels usually are
@@ -61,11 +59,11 @@ class SlowOperator:
 class _Group:
     name: str
     call: Call
-    calls: int
-    took_ns: int
-    flops: float
-    moved: int | None
-    kernels: tuple[str, ...]  # the names of its kernels, the one that takes longest first
+    flops: float  # operations of a call; 0 for one that only moves data
+    moved: int | None  # the least bytes
+    calls: int = 0
+    took_ns: int = 0
+    kernels: tuple[str, ...] = ()  # the names of its kernels, the one that takes longest first
 
 
 def slow_operators(rank: Rank, step: NDArray[np.int32]) -> list[SlowOperator]:
@@ -103,33 +101,29 @@ def _groups(rank: Rank, step: NDArray[np.int32]) -> list[_Group]:
     mine, inside = mine[inside >= 0], inside[inside >= 0]
     length, of_kind = (work.end - work.start)[mine], kind[rows[inside]]
     full_name = integers(rank.table("kernels", ("name",)).column("name"))[mine]
-    order = np.argsort(of_kind, kind="stable")
     groups = []
-    for chosen in np.split(order, np.flatnonzero(np.diff(of_kind[order])) + 1):
-        if not len(chosen) or (work_of_call := about[of_kind[chosen[0]]]) is None:
+    for number, chosen in rows_by(of_kind).items():
+        if (group := about[number]) is None:
             continue
         ids, place = distinct(full_name[chosen])
         by_name = np.zeros(len(ids), np.int64)
         np.add.at(by_name, place, length[chosen])
         texts = rank.texts(pa.array(ids[np.argsort(-by_name, kind="stable")], pa.int64())).to_pylist()
-        calls_of = len(np.unique(inside[chosen]))
-        name, call, flops, moved = work_of_call
-        groups.append(
-            _Group(name, call, calls_of, int(length[chosen].sum()), flops, moved, tuple(t or "" for t in texts))
-        )
+        calls_of, kernels = len(np.unique(inside[chosen])), tuple(t or "" for t in texts)
+        groups.append(replace(group, calls=calls_of, took_ns=int(length[chosen].sum()), kernels=kernels))
     return groups
 
 
-def _work(name: str | None, payload: str | None) -> tuple[str, Call, float, int | None] | None:
-    """An operator's call with its operations, 0 for one that only moves data, and least bytes; None if unknown."""
+def _work(name: str | None, payload: str | None) -> _Group | None:
+    """An operator's call with what it does; None if unknown."""
     call = call_of(payload)
     if not name or call is None:
         return None
     work = work_of(name, call)
     if work is not None:
-        return (name, call, float(work.flops), work.moved_bytes) if work.flops else None
+        return _Group(name, call, float(work.flops), work.moved_bytes) if work.flops else None
     moved = moved_bytes(name, call)
-    return (name, call, 0.0, moved) if moved else None
+    return _Group(name, call, 0.0, moved) if moved else None
 
 
 def _judged(group: _Group, device: tuple[str | None, int | None, int | None]) -> SlowOperator | None:
@@ -165,15 +159,14 @@ def _judged(group: _Group, device: tuple[str | None, int | None, int | None]) ->
     reasons = [r for r in reasons if not r.by_shape]
     if whole < _SHORT_NS * group.calls and not any(r.on_any for r in reasons):
         reasons = [_SHORT]
-    slow = share < (_NEAR_ROOF if reasons or not group.flops else _FAR_BELOW)
+    near = _NEAR_ROOF if reasons or not group.flops else _FAR_BELOW
+    if not in_table:
+        near = _BELOW_ANY if reasons else _FAR_BELOW
+    if share < near:
+        reasons = reasons or [_without_reason(group, share, "the device" if in_table else "any device", bound=bound)]
+        return _slow(where, group, reasons, round(whole - ideal_ns), in_table, evidence)
     if in_table:
-        if not slow:
-            return None
-        reasons = reasons or [_without_reason(group, share, "the device", bound=bound)]
-        return _slow(where, group, reasons, round(whole - ideal_ns), in_table, evidence)
-    if share < (_BELOW_ANY if reasons else _FAR_BELOW):
-        reasons = reasons or [_without_reason(group, share, "any device", bound=bound)]
-        return _slow(where, group, reasons, round(whole - ideal_ns), in_table, evidence)
+        return None
     of_any = [r for r in reasons if r.on_any]
     if of_any:
         return _slow(where, group, of_any, _saved_on_any(group, of_any[0], half=half), in_table, evidence)
@@ -198,14 +191,10 @@ def _saved_on_any(group: _Group, reason: Reason, *, half: bool) -> int:
 
 def _without_reason(group: _Group, share: float, device: str, *, bound: bool) -> Reason:
     if not group.flops or bound:
-        says = (
-            f"memory-bound at a poor bandwidth: it reaches {100 * share:.2g} % of what the memory of {device} carries"
-        )
-        return Reason(
-            "poor bandwidth",
-            says,
-            "fuse it with its neighbours (torch.compile), use a 16-bit format, or a newer kernel",
-        )
+        reached = f"it reaches {100 * share:.2g} % of what the memory of {device} carries"
+        says = f"memory-bound at a poor bandwidth: {reached}"
+        advice = "fuse it with its neighbours (torch.compile), use a 16-bit format, or a newer kernel"
+        return Reason("poor bandwidth", says, advice)
     says = f"low efficiency: it reaches {100 * share:.2g} % of the rate of {device}, and its shapes do not say why"
     advice = "try another version of the library, or let it choose a kernel by trying (TunableOp, cudnn.benchmark)"
     return Reason("low efficiency", says, advice)
@@ -214,11 +203,9 @@ def _without_reason(group: _Group, share: float, device: str, *, bound: bool) ->
 def _slow(
     where: str, group: _Group, reasons: Sequence[Reason], saved_ns: int, in_table: bool, evidence: dict[str, float]
 ) -> SlowOperator:
-    says = "; ".join(r.says for r in reasons[:2])
-    advice = reasons[0].advice
-    return SlowOperator(
-        where, group.name, reasons[0].name, says, advice, max(saved_ns, 0), group.took_ns, in_table, evidence
-    )
+    first, says = reasons[0], "; ".join(r.says for r in reasons[:2])
+    about = (max(saved_ns, 0), group.took_ns, in_table, evidence)
+    return SlowOperator(where, group.name, first.name, says, first.advice, *about)
 
 
 def _rate(peaks: Peaks, group: _Group) -> float | None:

@@ -13,8 +13,6 @@
   those of a graph follow one another.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -26,8 +24,7 @@ import pyarrow as pa
 from alltrace.recipes.analysis.device_peaks import peaks_of
 from alltrace.recipes.analysis.kernel_families import BANDWIDTH_FAMILIES, HALF, MATRIX_FAMILIES, family_of
 from alltrace.recipes.questions.diagnose.gaps import Activity
-from alltrace.recipes.questions.diagnose.kernel_rows import Int32, KernelRows
-from alltrace.recipes.questions.diagnose.launch_columns import LAUNCH, RESOURCES
+from alltrace.recipes.questions.diagnose.kernel_rows import LAUNCH, RESOURCES, Int32, KernelRows
 from alltrace.recipes.questions.occupancy import DEVICE_LIMITS, Limits, blocks_at_once, occupancy
 from alltrace.run.rank import Rank
 from alltrace.trace.arrays import BLOCK_ROWS, Flags, Floats, Int64
@@ -43,7 +40,6 @@ _COPY = re.compile("copy_kernel")
 _BACKWARD = re.compile("(?i)backward|bwd|grad")
 _MOST_COPIES = 4  # beyond a product: three operands, and one more
 
-_SAVED = ("precision", "attention", "fusion", "shapes", "small-kernels")
 _LAUNCH = (*LAUNCH, *RESOURCES)
 _DEVICE = ("device", "name", *DEVICE_LIMITS)
 
@@ -66,21 +62,19 @@ class _Kernels:
     step: Int32
     kind: Int32
     in_graph: Flags
-    kinds: _Kinds
+    kinds: "_Kinds"
 
     def has(self, wanted: frozenset[str]) -> Flags:
-        of_them: Flags = np.array([f.family in wanted for f in self.kinds.families], np.bool_)[self.kind]
-        return of_them
+        return np.array([f.family in wanted for f in self.kinds.families], np.bool_)[self.kind]
 
     def named(self, pattern: re.Pattern[str]) -> Flags:
         return self.kinds.named(pattern)[self.kind]
 
     @property
     def length(self) -> Int64:
-        length: Int64 = self.end - self.start
-        return length
+        return self.end - self.start
 
-    def cut(self) -> Iterator[_Kernels]:
+    def cut(self) -> "Iterator[_Kernels]":
         """As many kernels at a time as `blocks` has, and those after them in the same row of one track and step."""
         ends = np.append(np.flatnonzero(~_follows(self))[1:], len(self.start))
         first = 0
@@ -89,42 +83,40 @@ class _Kernels:
             yield self.rows(slice(first, last))
             first = last
 
-    def rows(self, some: slice | Int64) -> _Kernels:
-        """Some of them."""
+    def rows(self, some: slice | Int64) -> "_Kernels":
         times = self.start[some], self.end[some]
         return _Kernels(*times, self.track[some], self.step[some], self.kind[some], self.in_graph[some], self.kinds)
 
 
 class _Kinds:
     def __init__(self, rank: Rank, kernels: KernelRows) -> None:
-        self.devices = {d["device"]: d for d in rank.table("devices", _DEVICE).to_pylist()}
+        table = rank.table("devices", _DEVICE)
+        devices = zip(table.to_pylist(), rank.texts(table.column("name")).to_pylist(), strict=True)
+        self.devices = {row["device"]: {**row, "name": name} for row, name in devices}
         self.name, self.device = kernels.of_kinds("name", "device")
         self.launch = np.stack(kernels.of_kinds(*_LAUNCH))
         ids, self._place = distinct(self.name)
         self._texts = [t or "" for t in rank.texts(pa.array(ids)).to_pylist()]
         families = [family_of(t) for t in self._texts]
         self.families = [families[n] for n in self._place]
-        self.precision_share, self.empty_share = self._precision(rank), self._shapes()
+        self.precision_share, self.empty_share = self._precision(), self._shapes()
 
     def named(self, pattern: re.Pattern[str]) -> Flags:
         """Which have a name that a pattern is found in."""
         return np.array([pattern.search(t) is not None for t in self._texts], np.bool_)[self._place]
 
-    def _precision(self, rank: Rank) -> Floats:
+    def _precision(self) -> Floats:
         """The share of each that fp16 or bf16 would save."""
         share = np.zeros(len(self.name))
         for device in np.unique(self.device).tolist():
-            peaks = peaks_of(_device_name(rank, self.devices.get(device)))
+            peaks = peaks_of(self.devices.get(device, {}).get("name"))
             if peaks is None:
                 continue
             for place in np.flatnonzero(self.device == device).tolist():
                 family = self.families[place]
-                rate = (
-                    peaks.rate(family.precision)
-                    if family.family in MATRIX_FAMILIES and family.precision != HALF
-                    else None
-                )
-                share[place] = max(1 - rate / peaks.half, 0.0) if rate is not None else 0.0
+                wide = family.family in MATRIX_FAMILIES and family.precision != HALF
+                rate = peaks.rate(family.precision) if wide else None
+                share[place] = 0.0 if rate is None else max(1 - rate / peaks.half, 0.0)
         vectors = self.named(_VECTOR)
         share[vectors] = np.minimum(share[vectors], _VECTOR_GAIN)
         return share
@@ -143,18 +135,18 @@ def potentials(rank: Rank, rows: KernelRows, step: Int32, work: Activity) -> dic
     `step`: The place of the step of each kernel; -1 for what does not count.
     """
     whole = _kernels(rows, step, _Kinds(rank, rows))
-    sums: dict[str, _Sums] = {}
+    sums: dict[str, Int64] = {}
     begun, several = np.empty(0, np.int64), bool((whole.track[1:] != whole.track[:-1]).any())
     for kernels in whole.cut():
         kinds = kernels.kinds
         precision = np.rint(kernels.length * kinds.precision_share[kernels.kind]).astype(np.int64)
         inside, products = _attention(kernels)
         small = _small(kernels, work)
-        if several:  # two kernels that begin together share the time before them
-            own = np.flatnonzero(small)
-            again = np.append(begun, -1)[np.searchsorted(begun, kernels.start[own])] == kernels.start[own]
-            small[own[again]] = 0
-            begun = np.sort(np.concatenate((begun, kernels.start[own[~again]])), kind="stable")
+        # two kernels that begin together share the time before them
+        own = np.flatnonzero(small)
+        moments, first = np.unique(kernels.start[own], return_index=True)
+        small[np.setdiff1d(own, own[first[~np.isin(moments, begun)]])] = 0
+        begun = np.union1d(begun, moments) if several else begun
         for kind, saved in (
             ("precision", precision),
             ("attention", np.where(inside, kernels.length, np.where(products, precision, 0))),
@@ -163,8 +155,8 @@ def potentials(rank: Rank, rows: KernelRows, step: Int32, work: Activity) -> dic
             ("small-kernels", small),
         ):
             if saved.any():
-                sums.setdefault(kind, _Sums(len(kinds.name))).add(kernels, saved)
-    return {kind: sums[kind].potential(whole.kinds) for kind in _SAVED if kind in sums}
+                _add(sums.setdefault(kind, np.zeros((3, len(kinds.name)), np.int64)), kernels, saved)
+    return {kind: _potential(whole.kinds, *of_kinds) for kind, of_kinds in sums.items()}
 
 
 def _kernels(rows: KernelRows, step: Int32, kinds: _Kinds) -> _Kernels:
@@ -172,9 +164,8 @@ def _kernels(rows: KernelRows, step: Int32, kinds: _Kinds) -> _Kernels:
     track = of_kind.astype(np.int32)[rows.kind]
     kernels = _Kernels(rows.start, rows.end, track, step, rows.kind, rows.in_graph, kinds)
     after, before = slice(1, None), slice(None, -1)
-    descends = (track[after] < track[before]) | (
-        (track[after] == track[before]) & (rows.start[after] < rows.start[before])
-    )
+    descends = (track[after] == track[before]) & (rows.start[after] < rows.start[before])
+    descends |= track[after] < track[before]
     if descends.any() or (step < 0).any():
         index = np.flatnonzero(step >= 0)
         index = index[np.lexsort((rows.start[index], track[index]))] if descends.any() else index
@@ -182,31 +173,19 @@ def _kernels(rows: KernelRows, step: Int32, kinds: _Kinds) -> _Kernels:
     return kernels
 
 
-class _Sums:
-    """What one kind could save, as kernels are added. `kinds`: How many kinds of kernels there are."""
-
-    def __init__(self, kinds: int) -> None:
-        self._saved, self._affected, self._kernels = np.zeros((3, kinds), np.int64)
-
-    def add(self, kernels: _Kernels, saved: Int64) -> None:
-        mine = saved > 0
-        kind = kernels.kind[mine].astype(np.int64)
-        for sums, values in ((self._saved, saved[mine]), (self._affected, kernels.length[mine]), (self._kernels, 1)):
-            np.add.at(sums, kind, values)
-
-    def potential(self, kinds: _Kinds) -> Potential:
-        ids, at = distinct(kinds.name)
-        by_name = np.zeros(len(ids), np.int64)
-        np.add.at(by_name, at, self._saved)
-        saved, affected, count = (int(c.sum()) for c in (self._saved, self._affected, self._kernels))
-        return Potential(saved, affected, count, int(ids[by_name.argmax()]))
+def _add(sums: Int64, kernels: _Kernels, saved: Int64) -> None:
+    """Add to the sums over the kernels of each kind that could save something: what they save, take, and are."""
+    mine = saved > 0
+    kind = kernels.kind[mine].astype(np.int64)
+    for of_kinds, values in zip(sums, (saved[mine], kernels.length[mine], np.ones_like(kind)), strict=True):
+        np.add.at(of_kinds, kind, values)
 
 
-def _device_name(rank: Rank, device: Mapping[str, object] | None) -> str | None:
-    if device is None or device["name"] is None:
-        return None
-    name: str | None = rank.texts(pa.array([device["name"]], pa.int64()))[0].as_py()
-    return name
+def _potential(kinds: _Kinds, saved: Int64, affected: Int64, count: Int64) -> Potential:
+    ids, at = distinct(kinds.name)
+    by_name = np.zeros(len(ids), np.int64)
+    np.add.at(by_name, at, saved)
+    return Potential(int(saved.sum()), int(affected.sum()), int(count.sum()), int(ids[by_name.argmax()]))
 
 
 def _follows(kernels: _Kernels) -> Flags:
@@ -218,8 +197,7 @@ def _follows(kernels: _Kernels) -> Flags:
 def _rows_of(chosen: Flags, follows: Flags) -> Int64:
     """The number of the row of chosen kernels that follow one another, which each is in; -1 for others."""
     begins = chosen & ~(follows & np.concatenate(([False], chosen[:-1])))
-    rows: Int64 = np.where(chosen, np.cumsum(begins) - 1, -1)
-    return rows
+    return np.where(chosen, np.cumsum(begins) - 1, -1)
 
 
 def _attention(kernels: _Kernels) -> tuple[Flags, Flags]:
@@ -271,8 +249,6 @@ def _fusion(kernels: _Kernels, others: Flags) -> Int64:
     row = _rows_of(kernels.has(BANDWIDTH_FAMILIES) & ~others, _follows(kernels))
     mine = np.flatnonzero(row >= 0)
     saved = np.zeros(len(row), np.int64)
-    if not len(mine):
-        return saved
     # of each row the longest kernel comes last
     order = mine[np.lexsort((kernels.length[mine], row[mine]))]
     longest = np.append(np.diff(row[order]) != 0, True)
@@ -291,13 +267,8 @@ def _empty_share(device: Mapping[str, object] | None, launch: list[int]) -> floa
     threads = prod(block)
     if most is None or threads < 1 or any(c not in has for c in known):
         return 0.0
-    limits = Limits(
-        has["max_warps_per_sm"],
-        most,
-        has["max_registers_per_sm"],
-        has["max_shared_memory_per_sm"],
-        has["compute_major"],
-    )
+    warps, registers_of_all, shared = (has[c] for c in known[2:])
+    limits = Limits(warps, most, registers_of_all, shared, has["compute_major"])
     fit = occupancy(threads, max(registers, 0), max(static, 0) + max(dynamic, 0), limits)
     room = fit.blocks * has["sm_count"]
     blocks = prod(grid)
@@ -318,14 +289,6 @@ def _small(kernels: _Kernels, work: Activity) -> Int64:
     queued = (work.launch_end[row] <= before) & (work.launch_end[row] < kernels.start)
     idle = kernels.start - before
     mine &= queued & (idle > 0) & (idle <= SMALL_NS) & (kernels.length < SMALL_NS) & ~kernels.in_graph
-    busy = overlap_ns(before[mine], kernels.start[mine], work.communication) + overlap_ns(
-        before[mine], kernels.start[mine], work.copies
-    )
-    saved[mine] = np.maximum(idle[mine] - busy, 0)
-    # two kernels that begin together share the time before them
-    chosen = np.flatnonzero(saved)
-    _, first = np.unique(kernels.start[chosen], return_index=True)
-    again = np.ones(len(chosen), np.bool_)
-    again[first] = False
-    saved[chosen[again]] = 0
+    busy = (overlap_ns(before[mine], kernels.start[mine], times) for times in (work.communication, work.copies))
+    saved[mine] = np.maximum(idle[mine] - sum(busy), 0)
     return saved

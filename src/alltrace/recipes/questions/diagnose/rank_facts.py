@@ -1,27 +1,17 @@
 """What detectors judge: facts of each rank, small enough to be gathered from thousands of them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from alltrace.align.step_names import iteration_of
 from alltrace.recipes.questions.diagnose.calls import Calls, is_pageable
 from alltrace.recipes.questions.diagnose.finding import PARTS
-from alltrace.recipes.questions.diagnose.gaps import (
-    CLASSES,
-    HOST_CLASSES,
-    HostSets,
-    activity,
-    classify,
-    regions_of,
-)
+from alltrace.recipes.questions.diagnose.gaps import CLASSES, HOST_CLASSES, HostSets, activity, classify, regions_of
 from alltrace.recipes.questions.diagnose.host_sets import host_sets
 from alltrace.recipes.questions.diagnose.kernel_rows import Int32, KernelRows
 from alltrace.recipes.questions.diagnose.kernel_work import PIECES, KernelWork, kernel_work
@@ -49,6 +39,8 @@ _SMALLER = {
 }
 """Tables that are read whole."""
 
+_iteration_of = lru_cache(1 << 14)(iteration_of)  # ranks have the same names
+
 _LEAST_COPY_BYTES = 256 << 10
 
 LEAST_PAUSE_NS = 10_000_000  # a pause of a device that is shorter is within a phase of its role, not between two
@@ -75,9 +67,8 @@ class RankFacts:
     copy_ns: Int64  # their summed durations
     call_names: dict[str, str]  # for each class of host calls its most frequent name
     call_counts: dict[str, int]  # for each the number of calls in the whole run
-    host_ns: (
-        Int64  # time of the host in each step in all of `HOST_CLASSES` but the last, whether or not the device waits
-    )
+    # time of the host in each step in all of `HOST_CLASSES` but the last, whether or not the device waits
+    host_ns: Int64
     loader_ns: int  # what others took to prepare the batches of a step, while the host waited for them; 0 if unknown
     paused_behind_ns: int  # the part of that in pauses that begin as a wait of class `sync` ends
     launch_ns: int  # median time from one launch of a compute kernel to the next, 0 for those into a full queue
@@ -91,10 +82,8 @@ class RankFacts:
     calls: bool = True  # whether the report has calls, without which nothing is known of the host
     left_out: int = 0  # steps that are not judged because their records may be lost; for a whole run 1 for a part
     of_host: bool = False  # whether it is the work of its host that is judged, since nothing ran on a device
-    parts: Int64 | None = (
-        None  # `times` of `PARTS` equal parts of a run without steps, (PARTS, len(CLASSES)); None with steps
-    )
-
+    # `times` of `PARTS` equal parts of a run without steps, (PARTS, len(CLASSES)); None with steps
+    parts: Int64 | None = None
     staged_copies: int = 0  # copies between device and host that MPI makes in its calls, in the judged steps
     staged_bytes: int = 0  # their bytes
 
@@ -103,20 +92,19 @@ class RankFacts:
         """Time in judged steps in which no thread calls anything, whether or not the device is idle."""
         return int(self.host_ns[:, HOST_CLASSES.index("host-pause")].sum())
 
-    def placed(self, clock: ClockMap) -> RankFacts:
+    def placed(self, clock: ClockMap) -> Self:
         """The facts of a rank in the time of its files on the run's clock; kernel sums stay by the host's clock."""
-        return replace(
-            self, regions=clock.apply(self.regions), waits=clock.apply(self.waits), times=clock.lengths(self.times)
-        )
+        regions, waits = clock.apply(self.regions), clock.apply(self.waits)
+        return replace(self, regions=regions, waits=waits, times=clock.lengths(self.times))
 
-    def without(self, beyond_ns: Int64) -> RankFacts:
+    def without(self, beyond_ns: Int64) -> Self:
         """The facts without some time of each work in each step (`KernelWork.without`); for a rank with steps."""
         times = self.times.copy()
         compute = CLASSES.index("compute")
         times[:, compute] = np.maximum(times[:, compute] - beyond_ns.sum(axis=1), 0)
         return replace(self, times=times, work=self.work.without(beyond_ns))
 
-    def undisturbed(self) -> RankFacts:
+    def undisturbed(self) -> Self:
         """The facts without what another process took from the rank's kernels."""
         if self.work.slices is None:
             return self
@@ -141,9 +129,8 @@ def gather(rank: Rank, steps: Any) -> tuple[RankFacts, HostSets] | None:
     if not spans or (not len(work.starts) and not len(work.communication.starts)):
         return None
     rows: list[Mapping[str, Any]] = steps.to_pylist() if steps is not None else []
-    numbered, regions = regions_of(
-        rows, work.starts, serves=_serves(rank), last_end=int(work.communication.ends.max(initial=0))
-    )
+    last_end = int(work.communication.ends.max(initial=0))
+    numbered, regions = regions_of(rows, work.starts, serves=_serves(rank), last_end=last_end)
     whole_run = not len(regions)
     if whole_run:
         numbered = np.zeros(1, np.int64)
@@ -153,19 +140,18 @@ def gather(rank: Rank, steps: Any) -> tuple[RankFacts, HostSets] | None:
     del calls
     times, waits = classify(work, host, regions)
     parts = classify(work, host, _equal_parts(regions))[0] if whole_run else None
-    judged = Merged(regions[:, 0].copy(), regions[:, 1].copy())
+    judged = Merged(*regions.T.copy())
     pauses, waits_end = host.sets["host-pause"], host.sets["sync"].ends
     behind = containing(merge(waits_end, waits_end + _GOING_ON_NS), pauses.starts) >= 0
     classes = exclusive([host.sets[name] for name in HOST_CLASSES[:-1]])
-    taken = [overlap_ns(regions[:, 0].copy(), regions[:, 1].copy(), times) for times in classes]
+    taken = [overlap_ns(*judged, times) for times in classes]
     paused_behind = intersection(Merged(pauses.starts[behind], pauses.ends[behind]), judged).total_ns
-    counted = _step_of_kernels(kernels, regions)
+    counted = _step_of_kernels(kernels, judged)
     # a run without steps has pieces in their place
-    work_done = kernel_work(
-        kernels, _pieces(kernels, counted) if whole_run else counted, PIECES if whole_run else len(regions)
-    )
-    kinds, copied, took = _copies(copies, regions)
-    staged = _staged_by_mpi(copies, containing(host.exchanges, copied_at) >= 0, kernels, regions)
+    steps_or_pieces = (_pieces(kernels, counted), PIECES) if whole_run else (counted, len(regions))
+    work_done = kernel_work(kernels, *steps_or_pieces)
+    kinds, copied, took = _copies(copies, judged)
+    staged = _staged_by_mpi(copies, containing(host.exchanges, copied_at) >= 0, kernels, judged)
     in_graphs = intersection(merge(integers(graphs.column("start")), integers(graphs.column("end"))), judged).total_ns
     facts = RankFacts(
         steps=numbered,
@@ -238,12 +224,7 @@ def _working(compute: Merged, copies: Merged) -> Int64:
 def _serves(rank: Rank) -> bool:
     names = np.unique(integers(rank.table("ranges", ("name",)).column("name")))
     texts = rank.texts(pa.array(names, pa.int64())).to_pylist()
-    return any(_is_iteration(text) for text in texts if text)
-
-
-@lru_cache(1 << 14)  # ranks have the same names
-def _is_iteration(name: str) -> bool:
-    return iteration_of(name) is not None
+    return any(_iteration_of(text) is not None for text in texts if text)
 
 
 def _recorded(numbered: Int64, regions: Int64, unrecorded: Merged, *, whole_run: bool) -> tuple[Int64, Int64, int]:
@@ -251,14 +232,13 @@ def _recorded(numbered: Int64, regions: Int64, unrecorded: Merged, *, whole_run:
 
     Of a run without steps it is the longest part without such a time, if that is at least half of the run.
     """
-    if not len(unrecorded.starts):
-        return numbered, regions, 0
-    hidden = overlap_ns(regions[:, 0].copy(), regions[:, 1].copy(), unrecorded) > 0
+    steps = Merged(*regions.T.copy())
+    hidden = overlap_ns(*steps, unrecorded) > 0
     if not hidden.any():
         return numbered, regions, 0
     if not whole_run:
         return numbered[~hidden], regions[~hidden], int(np.count_nonzero(hidden))
-    parts = difference(Merged(regions[:, 0].copy(), regions[:, 1].copy()), unrecorded)
+    parts = difference(steps, unrecorded)
     lengths = parts.ends - parts.starts
     if not len(lengths) or 2 * lengths.max() < regions[0, 1] - regions[0, 0]:
         return numbered[:0], regions[:0], 1
@@ -271,20 +251,11 @@ def _device(rank: Rank) -> str:
     return next((n for n in names if n), "")
 
 
-def _step_of(starts: Int64, regions: Int64) -> Int64:
-    """The place of the region in which each moment is; -1 for none."""
-    if not len(regions):
-        return np.full(len(starts), -1)
-    at = np.searchsorted(regions[:, 0], starts, "right") - 1
-    places: Int64 = np.where((at >= 0) & (starts < regions[np.maximum(at, 0), 1]), at, -1)
-    return places
-
-
-def _step_of_kernels(kernels: KernelRows, regions: Int64) -> Int32:
+def _step_of_kernels(kernels: KernelRows, judged: Merged) -> Int32:
     """The place of the step of each row of `kernels`; -1 for communication and what is in no step."""
     places = np.empty(len(kernels.start), np.int32)
     for some in blocks(len(places)):
-        places[some] = np.where(kernels.talks[some], -1, _step_of(kernels.start[some], regions))
+        places[some] = np.where(kernels.talks[some], -1, containing(judged, kernels.start[some]))
     return places
 
 
@@ -296,33 +267,27 @@ def _pieces(kernels: KernelRows, counted: Int32) -> Int32:
     return pieces
 
 
-def _sums(at: NDArray[np.intp], values: Int64, count: int) -> Int64:
-    sums = np.zeros(count, np.int64)
-    np.add.at(sums, at, values)
-    return sums
-
-
-def _staged_by_mpi(copies: Any, in_call: Flags, kernels: KernelRows, regions: Int64) -> Flags:
+def _staged_by_mpi(copies: Any, in_call: Flags, kernels: KernelRows, judged: Merged) -> Flags:
     """Which copies of judged steps are to or from the host within calls of MPI, on streams that nothing else uses."""
     place = ("process", "device", "stream")
     own = [integers(copies.column(c), -1) for c in place]
     stream = distinct_rows(*(np.concatenate(both) for both in zip(own, kernels.of_kinds(*place), strict=True)))[1]
     stream, of_kernels = stream[: len(own[0])], stream[len(own[0]) :]
     used = np.concatenate((stream[~in_call], of_kernels))
-    judged = _step_of(integers(copies.column("start")), regions) >= 0
-    return in_call & judged & is_one_of(copies.column("kind"), ("DtoH", "HtoD")) & ~np.isin(stream, used)
+    in_step = containing(judged, integers(copies.column("start"))) >= 0
+    return in_call & in_step & is_one_of(copies.column("kind"), ("DtoH", "HtoD")) & ~np.isin(stream, used)
 
 
-def _copies(table: Any, regions: Int64) -> tuple[list[str], Int64, Int64]:
+def _copies(table: Any, judged: Merged) -> tuple[list[str], Int64, Int64]:
     kinds, kind = coded(table.column("kind"))
     pageable = is_pageable(table)
     size = integers(table.column("bytes"))
-    large = (
-        (_step_of(integers(table.column("start")), regions) >= 0) & (size >= _LEAST_COPY_BYTES) & (kind < len(kinds))
-    )
+    large = (size >= _LEAST_COPY_BYTES) & (kind < len(kinds))
+    large &= containing(judged, integers(table.column("start"))) >= 0
     large &= ~is_one_of(table.column("kind"), ("memset",)) & ~is_true(table.column("collective"))
     key = 2 * kind[large] + pageable[large]
     keys, at = np.unique(key, return_inverse=True)
     length = (integers(table.column("end")) - integers(table.column("start")))[large]
     labels = [f"{kinds[k // 2].as_py()} {'pageable' if k % 2 else 'pinned'}" for k in keys.tolist()]
-    return labels, _sums(at, size[large], len(keys)), _sums(at, length, len(keys))
+    moved, took = (np.bincount(at, of, len(keys)).astype(np.int64) for of in (size[large], length))
+    return labels, moved, took

@@ -1,7 +1,5 @@
 """The findings in order: what each may claim of the judged time, its severity, and which come first."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -18,15 +16,13 @@ _STATED = "this time is already included in the losses of other findings"
 
 _AS_MUCH = 0.1  # losses are as near as this share of them: which of two closer ones is larger is unknown
 
-_ONE_CAUSE = frozenset({"exposed-communication"})
-"""Kinds with findings that are parts of one cause: what the program itself communicates, whether compute could hide it
+_PARTS_OF_ONE_CAUSE = "exposed-communication"
+"""A kind with findings that are parts of one cause: what the program itself communicates, whether compute could hide it
 or not."""
 
 
 @dataclass(frozen=True)
 class Ranked:
-    """A finding in its place."""
-
     finding: Finding  # the finding
     claim_ns: int  # what it claims of the judged time, ns: its loss as well as it is known
     span_ns: int  # the judged time, ns
@@ -69,7 +65,7 @@ class Ranked:
         return "medium" if share >= MEDIUM_SHARE else "low"
 
 
-def ranked(found: Sequence[Finding], span_ns: int) -> list[Ranked]:
+def ranked(findings: Sequence[Finding], span_ns: int) -> list[Ranked]:
     """What costs enough to be reported, by severity, then by loss; of equal ones the surer first; opportunities last.
 
     Findings that are parts of one cause are together, in the place of their sum.
@@ -82,7 +78,7 @@ def ranked(found: Sequence[Finding], span_ns: int) -> list[Ranked]:
     """
     claims: list[Ranked] = []
     left = span_ns
-    order = sorted(found, key=lambda f: (-_most(f), -f.confidence, f.kind, f.ranks))
+    order = sorted(findings, key=lambda f: (-_most(f), -f.confidence, f.kind, f.ranks))
     for place, finding in enumerate(order):
         loss, classes = finding.loss, set(finding.loss.classes)
         same = [(c.claim_ns, c.finding.loss) for c in claims if classes.intersection(c.finding.loss.classes)]
@@ -91,22 +87,11 @@ def ranked(found: Sequence[Finding], span_ns: int) -> list[Ranked]:
         left -= claim
         claims.append(Ranked(finding, claim, span_ns))
     least = max(LEAST_SHARE * span_ns, 1)
-    reported = [
-        c
-        for c in claims
-        if c.finding.told or c.finding.severity is not None or c.claim_ns >= least or _hidden(c, least)
-    ]
-    causes: dict[str, int] = {}
-    designed: dict[str, int] = {}
-    for part in reported:
-        if part.finding.kind in _ONE_CAUSE:
-            causes[part.finding.kind] = causes.get(part.finding.kind, 0) + part.claim_ns
-            designed[part.finding.kind] = (
-                designed.get(part.finding.kind, 0) + part.claim_ns * part.finding.needed_at_once
-            )
-    reported = [
-        replace(c, cause_ns=causes.get(c.finding.kind), designed_ns=designed.get(c.finding.kind, 0)) for c in reported
-    ]
+    reported = [c for c in claims if _is_reported(c, least)]
+    parts = [c for c in reported if c.finding.kind == _PARTS_OF_ONE_CAUSE]
+    cause_ns = sum(part.claim_ns for part in parts)
+    designed_ns = sum(part.claim_ns for part in parts if part.finding.needed_at_once)
+    reported = [replace(c, cause_ns=cause_ns, designed_ns=designed_ns) if c in parts else c for c in reported]
     high = min((c.claim_ns for c in reported if c.severity == "high" and c.cause_ns is None), default=span_ns)
     return sorted((replace(c, costliest=_of_cause(c) > high) for c in reported), key=lambda c: place_of(c, c.severity))
 
@@ -115,10 +100,11 @@ def _of_cause(claim: Ranked) -> int:
     return claim.claim_ns if claim.cause_ns is None else claim.cause_ns
 
 
-def _hidden(claim: Ranked, least: float) -> bool:
-    """Whether larger losses hold the time that a replay gives back for this one alone: either removal gives it back."""
-    loss = claim.finding.loss
-    return loss.basis == "replay" and loss.unknown is None and _most(claim.finding) >= least
+def _is_reported(claim: Ranked, least: float) -> bool:
+    """Whether it claims enough, or larger losses hold what a replay gives back for it alone: either removal does."""
+    finding, loss = claim.finding, claim.finding.loss
+    hidden = loss.basis == "replay" and loss.unknown is None and _most(finding) >= least
+    return finding.told or finding.severity is not None or claim.claim_ns >= least or hidden
 
 
 def place_of(claim: Ranked, severity: str) -> tuple[bool, int, float, bool, int]:

@@ -1,7 +1,5 @@
 """What the job would get back: the run replayed once, then with less of what a finding names."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -11,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from alltrace.recipes.questions.diagnose.gaps import HOST_CLASSES
-from alltrace.recipes.questions.diagnose.host_time import BLOCKING, Contribution, HostTime
+from alltrace.recipes.questions.diagnose.host_time import Contribution, HostTime
 from alltrace.replay.change import NEVER, Change, changed_weights, replayed
 from alltrace.replay.graph import Graph, make_graph
 from alltrace.replay.join import Replay
@@ -44,7 +42,7 @@ class OtherOrder:
     arcs: Int64 | None = None  # the arc of the run's graph that each of its arcs is; None if it has the same arcs
 
 
-Altered: TypeAlias = "Int64 | OtherOrder"
+Altered: TypeAlias = Int64 | OtherOrder
 """Other weights of the run's graph, or another graph."""
 
 
@@ -72,9 +70,8 @@ class RecoveredTime:
         # where each rank's arcs are in the joint graph: after the arcs of each rank there is one to its first moment
         count = np.array([len(part.source) + 1 for part in replay.parts])
         self._first_arc = np.concatenate(([0], np.cumsum(count)))[:-1]
-        self._place = np.full(
-            int(max(self.replay.graph.arcs.max(initial=-1), self.replay.graph.dropped.max(initial=-1))) + 1, -1
-        )
+        last = max(arcs.max(initial=-1) for arcs in (self.replay.graph.arcs, self.replay.graph.dropped))
+        self._place = np.full(int(last) + 1, -1)
         self._place[self.replay.graph.arcs] = np.arange(len(self.replay.graph.arcs))
         self._before = replayed(self.replay, self.replay.weights)
 
@@ -86,7 +83,6 @@ class RecoveredTime:
 
     @cached_property
     def peers(self) -> Peers:
-        """What the peers of each rank take."""
         return self._find_peers(self.replay)
 
     @property
@@ -131,11 +127,11 @@ class RecoveredTime:
         change = Change(ranks=frozenset(ranks), kinds=frozenset([COMPUTE]))
         return changed_weights(self.replay, self.peers, change)
 
-    def less_work(self, kind: int, ranks: Int64, steps: Sequence[int] | None, share: Floats) -> Int64:
+    def less_work(self, ranks: Int64, steps: Sequence[int] | None, share: Floats, kind: int = COMPUTE) -> Int64:
         """The weights with less device work.
 
-        `kind`: Class of the work, `COMPUTE` or `COPY`. `ranks`: The ranks, ascending. `steps`: The steps, ascending;
-        None if the whole run is one. `share`: array (ranks, steps): the part of the work that is left out.
+        `ranks`: The ranks, ascending. `steps`: The steps, ascending; None if the whole run is one. `share`: array
+        (ranks, steps): the part of the work that is left out. `kind`: Class of the work, `COMPUTE` or `COPY`.
         """
         replay = self.replay
         node = np.flatnonzero((replay.kind == kind) & np.isin(replay.rank, ranks))
@@ -154,13 +150,11 @@ class RecoveredTime:
         """The weights with device work that takes as long as before times the `factor` of its node; transfers stay."""
         replay = self.replay
         transfer = replay.instance >= 0
-        work = np.where(transfer, replay.work_ns, np.rint(replay.work_ns * factor[replay.graph.target]))
-        weights: Int64 = replay.fixed_ns + replay.idle_ns + replay.host_ns + work.astype(np.int64)
-        return weights
+        return self._with_work(np.where(transfer, replay.work_ns, replay.work_ns * factor[replay.graph.target]))
 
-    def less_compute(self, ranks: Int64, steps: Sequence[int] | None, share: Floats) -> Int64:
-        """`less_work` of kernels."""
-        return self.less_work(COMPUTE, ranks, steps, share)
+    def _with_work(self, work_ns: Floats) -> Int64:
+        weights: Int64 = self.replay.weights - self.replay.work_ns + np.rint(work_ns).astype(np.int64)
+        return weights
 
     def less_of_longest(self, ranks: Int64, steps: Sequence[int] | None, lost_ns: Floats) -> Int64:
         """The weights with kernels that take less, the longest of each rank and step first.
@@ -257,20 +251,16 @@ class RecoveredTime:
     def less_copies(self, shares: Mapping[int, float]) -> Int64:
         """The weights with shorter copies on some ranks, by the part that is left out."""
         ranks = np.array(sorted(shares), np.int64)
-        return self.less_work(COPY, ranks, None, np.array([shares[r] for r in ranks.tolist()]).reshape(-1, 1))
+        return self.less_work(ranks, None, np.array([shares[r] for r in ranks.tolist()]).reshape(-1, 1), COPY)
 
     def less_transfer(self, shares: Mapping[int, float]) -> Int64:
         """The weights with shorter transfers of some communicators, by the part that is left out."""
         replay = self.replay
         instance, group = (self._members.column(c).to_numpy().astype(np.int64) for c in ("instance", "communicator"))
-        factor = np.ones(int(instance.max(initial=-1)) + 1)
+        factor = np.ones(int(instance.max(initial=-1)) + 2)  # the last one is of arcs that are no transfers
         for number, share in shares.items():
             factor[instance[group == number]] = 1 - share
-        transfer = replay.instance >= 0
-        work = replay.work_ns.copy()
-        work[transfer] = np.rint(work[transfer] * factor[replay.instance[transfer]]).astype(np.int64)
-        weights: Int64 = replay.fixed_ns + replay.idle_ns + replay.host_ns + work
-        return weights
+        return self._with_work(replay.work_ns * factor[replay.instance])
 
     def free_transfers(self, instances: Int64, weights: Int64 | None = None) -> OtherOrder:
         """The run with transfers of some instances that take no time.
@@ -303,9 +293,8 @@ class RecoveredTime:
         replay, graph = self.replay, self.replay.graph
         _, arrivals = replay.nodes(rank, row)
         ends, begins = replay.nodes(rank, ahead)
-        launched = np.concatenate(([0], *(part.launched for part in replay.parts), np.zeros(graph.nodes, np.int64)))[
-            : graph.nodes
-        ]
+        none = np.zeros(graph.nodes, np.int64)
+        launched = np.concatenate(([0], *(part.launched for part in replay.parts), none))[: graph.nodes]
         source = np.full(graph.nodes, -1)
         arcs = np.flatnonzero(self._works[graph.source] & (replay.kind[graph.target] == TRANSFER))
         arcs = arcs[np.argsort(replay.when[graph.source[arcs]], kind="stable")]
@@ -421,9 +410,7 @@ class RecoveredTime:
         changed = False
         away = np.zeros(len(self.replay.kind), np.bool_)
         for host, part, first, base in self._of_ranks:
-            gone = host.wait_arc[host.wait_class == column] if name in BLOCKING else np.empty(0, np.int64)
-            if name == "sync":
-                gone = gone[~self._last_of_step(part, base, gone)]
+            gone = self._waits_of(name, host, part, base)
             taken = host.times[:, column].copy()
             if name == "launch":
                 taken -= np.where(host.after_class >= 0, host.after, 0)
@@ -467,15 +454,12 @@ class RecoveredTime:
 
     def waits(self, name: str) -> int:
         """How many of the host's waits of one of `HOST_CLASSES` `no_host` leaves out, over ranks and judged steps."""
-        column, count = HOST_CLASSES.index(name), 0
-        for host, part, _, base in self._of_ranks:
-            gone = host.wait_arc[host.wait_class == column]
-            gone = gone[~self._last_of_step(part, base, gone)] if name == "sync" else gone
-            nodes = np.unique(part.target[gone])
-            count += (
-                len(nodes) if self._steps is None else int(np.isin(self.replay.step[base + nodes], self._steps).sum())
-            )
-        return count
+        nodes = ((base, part.target[self._waits_of(name, host, part, base)]) for host, part, _, base in self._of_ranks)
+        return sum(int(self._judged(base + np.unique(targets)).sum()) for base, targets in nodes)
+
+    def _waits_of(self, name: str, host: HostTime, part: RankGraph, base: int) -> Int64:
+        arcs: Int64 = host.wait_arc[host.wait_class == HOST_CLASSES.index(name)]
+        return arcs[~self._last_of_step(part, base, arcs)] if name == "sync" else arcs
 
     def _reduce(self, weights: Int64, arcs: Int64, taken: Int64) -> None:
         place = self._place[arcs]
@@ -496,8 +480,7 @@ class RecoveredTime:
             work, place = (v[numbers[place] == self.replay.step[base + work]] for v in (work, place))
             kernels = np.bincount(part.cell_node, part.cell_count, minlength=len(part.when))[work]
             whole = np.bincount(place, kernels, minlength=len(numbers))
-            behind = np.bincount(
-                place, kernels * (part.launched[work] >= part.when[latest[place]]), minlength=len(numbers)
-            )
+            later = part.launched[work] >= part.when[latest[place]]
+            behind = np.bincount(place, kernels * later, minlength=len(numbers))
             is_last = (node == latest[at]) & (behind <= _AT_THE_END * whole)[at]
         return is_last

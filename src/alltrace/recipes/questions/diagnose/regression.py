@@ -1,7 +1,5 @@
 """Jobs that become slower: what all ranks do takes longer from a step on, as with a leak or longer sequences."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np
@@ -46,16 +44,10 @@ def find(all_ranks: AllRankFacts) -> list[Finding]:
         return []
     there = ~np.isnan(own)
     both = times[there[:, late].any(axis=1) & there[:, ~late].any(axis=1)]  # a report can have steps of one part alone
-    grown = (
-        np.nanpercentile(np.nanmean(both[:, late], axis=1) - np.nanmean(both[:, ~late], axis=1), 25, axis=0)
-        if len(both)
-        else 0.0
-    )
-    growth = {
-        name: float(ns)
-        for name, ns in zip(CLASSES, np.broadcast_to(grown, len(CLASSES)), strict=True)
-        if name not in _NOT_OWN
-    }
+    grown = np.zeros(len(CLASSES))
+    if len(both):
+        grown = np.nanpercentile(np.nanmean(both[:, late], axis=1) - np.nanmean(both[:, ~late], axis=1), 25, axis=0)
+    growth = {name: ns for name, ns in zip(CLASSES, grown.tolist(), strict=True) if name not in _NOT_OWN}
     grows = max(growth, key=lambda name: growth[name])
     values = all_ranks.of(grows)
     before = np.percentile(values[:, ~late], 50, axis=1, keepdims=True, method="lower")
@@ -95,9 +87,8 @@ def resolved(findings: Sequence[Finding]) -> list[Finding]:
     left = list(findings)
     for finding in [f for f in findings if f.kind == "regression"]:
         growth, since = finding.evidence["slowdown"] - 1, finding.evidence["since_step"]
-        changes = [
-            f for f in findings if f.kind == "throttling" and abs(f.evidence["since_step"] - since) <= _SAME_TIME
-        ]
+        throttled = [f for f in findings if f.kind == "throttling"]
+        changes = [f for f in throttled if abs(f.evidence["since_step"] - since) <= _SAME_TIME]
         if any(f.evidence["slowdown"] - 1 >= growth / 2 for f in changes):
             left.remove(finding)
             continue

@@ -6,8 +6,6 @@ is the time of its works by what these take elsewhere: above 1 if its device is 
 without that is its own work.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,7 +14,7 @@ from alltrace.recipes.analysis.kernel_families import family_of
 from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
 from alltrace.recipes.questions.diagnose.kernel_work import PIECES
 from alltrace.trace.arrays import Floats, Int64
-from alltrace.trace.distinct import distinct_rows, run_starts
+from alltrace.trace.distinct import distinct_rows, sorted_groups
 
 _LEAST_COVERED = 0.5  # a ratio is known where works that other ranks have too take this share of the time in kernels
 
@@ -35,8 +33,8 @@ class SameWork:
         if share.shape == compute.shape:
             return share * compute
         whole = self.kernel_ns.sum(axis=1, keepdims=True)
-        found: Floats = (share * self.kernel_ns).sum(axis=1, keepdims=True) / np.where(whole > 0, whole, 1.0) * compute
-        return found
+        lost: Floats = (share * self.kernel_ns).sum(axis=1, keepdims=True) / np.where(whole > 0, whole, 1.0) * compute
+        return lost
 
 
 def same_work(all_ranks: AllRankFacts) -> SameWork:
@@ -53,16 +51,12 @@ def same_work(all_ranks: AllRankFacts) -> SameWork:
         expected = facts.work.counts[rows][:, known] @ usual[known]
         enough = (took >= _LEAST_COVERED * facts.work.total_ns[rows]) & (expected > 0)
         ratio[row, places[enough]] = took[enough] / expected[enough]
-    found = SameWork(ratio, kernel_ns, np.where(np.isnan(all_ranks.times[:, :, 0]), np.nan, compute), typical)
+    work = SameWork(ratio, kernel_ns, np.where(np.isnan(all_ranks.times[:, :, 0]), np.nan, compute), typical)
     known = ~np.isnan(ratio)
-    level = np.array(
-        [
-            float(np.median(its[there])) if 2 * there.sum() >= pieces else 1.0
-            for its, there in zip(ratio, known, strict=True)
-        ]
-    )
-    slower = found.lost(1 - 1 / np.where(known, ratio, level[:, None]), compute)
-    return replace(found, own=found.own - slower)
+    of_rank = zip(ratio, known, strict=True)
+    level = np.array([float(np.median(its[there])) if 2 * there.sum() >= pieces else 1.0 for its, there in of_rank])
+    slower = work.lost(1 - 1 / np.where(known, ratio, level[:, None]), compute)
+    return replace(work, own=work.own - slower)
 
 
 def breadth(all_ranks: AllRankFacts, work: SameWork, row: int) -> float:
@@ -75,8 +69,6 @@ def breadth(all_ranks: AllRankFacts, work: SameWork, row: int) -> float:
     usual = work.typical_ns[row]
     counts, sums = facts.work.counts.sum(axis=0), facts.work.sums_ns.sum(axis=0)
     known = ~np.isnan(usual) & (counts > 0)
-    if not known.any():
-        return 1.0
     expected, took = counts[known] * usual[known], sums[known]
     longer = np.maximum(took - expected, 0)
     ratio = took / np.maximum(expected, 1)
@@ -128,9 +120,6 @@ def _typical(all_ranks: AllRankFacts) -> tuple[Floats, ...]:
     counts = np.concatenate([f.work.counts.sum(axis=0, dtype=np.int64) for f in given])
     mean = np.concatenate([f.work.sums_ns.sum(axis=0) for f in given]) / np.maximum(counts, 1)
     code = distinct_rows(*works.T)[1]
-    order = np.lexsort((mean, code))
-    begins = run_starts(code[order])
-    having = np.diff(np.append(begins, len(order)))
-    quartile = mean[order][begins + (having - 1) // 4]
-    typical = np.where(having > 1, quartile, np.nan)[code]
+    ordered, begins, ranks = sorted_groups(mean, code, int(code.max()) + 1)
+    typical = np.where(ranks > 1, ordered[begins + (ranks - 1) // 4], np.nan)[code]
     return tuple(np.split(typical, np.cumsum(sizes)[:-1]))

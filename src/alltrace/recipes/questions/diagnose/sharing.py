@@ -1,7 +1,5 @@
 """Devices that several ranks or processes share, and slices of devices: the cost, and what can be said of it."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np
@@ -10,6 +8,7 @@ from alltrace.recipes.base import RunFacts
 from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
 from alltrace.recipes.questions.diagnose.finding import LEAST_SHARE, Finding
 from alltrace.recipes.questions.diagnose.recovered_time import RecoveredTime
+from alltrace.trace.distinct import values_by
 from alltrace.trace.number_text import number_ranges
 
 _SURE = 0.9  # only several kernels that agree make a finding, so there is little doubt of it
@@ -19,23 +18,18 @@ def find(all_ranks: AllRankFacts, run: RunFacts) -> list[Finding]:
     """`shared-device`: ranks with kernels that another process interrupts, by the device that they share."""
     interrupted = {rank for rank, facts in all_ranks.facts.items() if facts.work.slices is not None}
     among = {rank for ranks in _users(run) if len(ranks) > 1 for rank in ranks} & interrupted
-    return [
-        *_found(
-            all_ranks,
-            among,
-            "Several ranks compute on one device and interrupt each other; give each rank a device of its own, "
-            "or let them run at once under MPS.",
-        ),
-        *_found(
-            all_ranks,
-            interrupted - among,
-            "Another process computes on the device, in turns with the rank; `nvidia-smi` lists "
-            "the processes of a GPU. Give the job its devices alone, or let both run at once under MPS.",
-        ),
-    ]
+    together = (
+        "Several ranks compute on one device and interrupt each other; give each rank a device of its own, or let them"
+        " run at once under MPS."
+    )
+    beside = (
+        "Another process computes on the device, in turns with the rank; `nvidia-smi` lists the processes of a GPU."
+        " Give the job its devices alone, or let both run at once under MPS."
+    )
+    return [*_interrupted(all_ranks, among, together), *_interrupted(all_ranks, interrupted - among, beside)]
 
 
-def _found(all_ranks: AllRankFacts, ranks: set[int], advice: str) -> list[Finding]:
+def _interrupted(all_ranks: AllRankFacts, ranks: set[int], advice: str) -> list[Finding]:
     rows = np.isin(all_ranks.ranks, sorted(ranks))
     compute = all_ranks.of("compute")
     lost = (compute - all_ranks.undisturbed.of("compute")) * rows[:, None]
@@ -46,11 +40,10 @@ def _found(all_ranks: AllRankFacts, ranks: set[int], advice: str) -> list[Findin
     if len(all_ranks.ranks) == 1:
         # it waits for nobody, so only the sum counts; what it launched at once may be of several steps
         share = np.array([[lost.sum() / compute.sum()]])
-        change = partial(RecoveredTime.less_compute, ranks=all_ranks.ranks, steps=None, share=share)
+        change = partial(RecoveredTime.less_work, ranks=all_ranks.ranks, steps=None, share=share)
     loss = all_ranks.loss(("compute",), lost, change)
     culprits = all_ranks.ranks[total > 0].tolist()
-    slices = [all_ranks.facts[rank].work.slices for rank in culprits]
-    seen = [s for s in slices if s is not None]
+    seen = [s for rank in culprits if (s := all_ranks.facts[rank].work.slices) is not None]
     evidence = {
         "interrupted_launches": sum(s.launches for s in seen),
         "interrupted_kernels": max(s.kernels for s in seen),
@@ -67,13 +60,9 @@ def _found(all_ranks: AllRankFacts, ranks: set[int], advice: str) -> list[Findin
 
 
 def _users(run: RunFacts) -> list[list[int]]:
-    users: dict[tuple[str, str], list[int]] = {}
-    for rank in run.ranks:
-        for device in rank.devices:
-            # without a UUID or a bus id two devices of a host may have the same number
-            if device.uuid or device.bus_id:
-                users.setdefault(device.identity, []).append(rank.rank)
-    return [sorted(set(ranks)) for ranks in users.values()]
+    # without a UUID or a bus id two devices of a host may have the same number
+    devices = ((d.identity, rank.rank) for rank in run.ranks for d in rank.devices if d.uuid or d.bus_id)
+    return [sorted(set(ranks)) for ranks in values_by(devices).values()]
 
 
 def notes(run: RunFacts) -> list[str]:
@@ -84,18 +73,18 @@ def notes(run: RunFacts) -> list[str]:
             several.append(rank.rank)
         if any((d.uuid or "").startswith("MIG-") or " MIG " in f" {d.name} " for d in rank.devices):
             sliced.append(rank.rank)
-    found = [
+    sentences = [
         f"ranks {number_ranges(ranks)} share a device, so one of them may wait for the other's work"
         for ranks in _users(run)
         if len(ranks) > 1
     ]
     if several:
-        found.append(
+        sentences.append(
             f"rank {number_ranges(several)}: several processes use its device; their work is judged together, "
             "and host activity is that of all"
         )
     if sliced:
-        found.append(
+        sentences.append(
             f"rank {number_ranges(sliced)}: its device is a slice (MIG), which shares the link to the host with others"
         )
-    return found
+    return sentences

@@ -1,15 +1,14 @@
 """Which communicators are far slower than others with as many ranks and hosts, which should have similar links."""
 
-from __future__ import annotations
-
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from alltrace.recipes.questions.diagnose.absent_ranks import bus_bytes
 from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts, Members
-from alltrace.trace.arrays import Floats
+from alltrace.trace.arrays import Flags, Floats
+from alltrace.trace.distinct import values_by
 
 _SLOW_RATE = 1.6  # a communicator is slow when it takes at least this many times as long as its peers
 _SLOWER = 1.25  # the same if its peers differ little from each other, and where it shares a rank with one that is slow,
@@ -35,8 +34,6 @@ _RING = ("AllGather", "AllReduce", "ReduceScatter")
 
 
 class SlowCommunicator(NamedTuple):
-    """How slow a communicator is."""
-
     ratio: float  # how many times as long as its peers its transfers take
     # the bus bandwidth of the operation that it spends most time in; None if no message is large enough to measure it
     gb_per_s: float | None = None
@@ -55,27 +52,27 @@ def slow_communicators(all_ranks: AllRankFacts, members: Members) -> dict[int, S
     Operations alike are compared, of sizes alike: an all-to-all or a small message never reaches the bus bandwidth of a
     large all-reduce.
     """
-    groups = {g.number: g for g in all_ranks.alignment.groups}
-    alike: dict[tuple[int, int], list[int]] = {}
-    for number, group in groups.items():
-        alike.setdefault((group.size, len({all_ranks.hosts.get(r) for r in group.ranks})), []).append(number)
-    rates = _rates(members, {n: g.size for n, g in groups.items()})
-    found: dict[int, SlowCommunicator] = {}
+    ranks = {g.number: g.ranks for g in all_ranks.alignment.groups}
+    rates = _rates(members, {g.number: g.size for g in all_ranks.alignment.groups})
+    judged: dict[int, SlowCommunicator] = {}
     clear: set[int] = set()
-    for its in alike.values():
+    for its in _alike(all_ranks).values():
         rated = [n for n in its if n in rates]
         for number in rated:
             compared, even = _compared(rates[number], [rates[n] for n in rated if n != number])
-            if compared is not None:
-                found[number] = compared
-            if even:
-                clear.add(number)
-        others = _longer(members, {n: groups[n].ranks for n in its if n not in rates})
-        found.update((n, SlowCommunicator(ratio)) for n, ratio in others.items())
-    ratios = {n: one.ratio for n, one in found.items()}
+            judged |= {} if compared is None else {number: compared}
+            clear |= {number} if even else set()
+        others = _longer(members, {n: ranks[n] for n in its if n not in rates})
+        judged |= {n: SlowCommunicator(ratio) for n, ratio in others.items()}
+    ratios = {n: one.ratio for n, one in judged.items()}
     slow = {n: r for n, r in ratios.items() if r >= (_SLOWER if n in clear else _SLOW_RATE)}
-    ranks = {n: group.ranks for n, group in groups.items()}
-    return {n: found[n] for n in _that_cost(members, _of_one_rank(ranks, ratios, slow))}
+    return {n: judged[n] for n in _that_cost(members, _of_one_rank(ranks, ratios, slow))}
+
+
+def _alike(all_ranks: AllRankFacts) -> dict[tuple[int, int], list[int]]:
+    """The numbers of communicators by how many ranks and hosts they have."""
+    hosts = all_ranks.hosts
+    return values_by(((g.size, len({hosts.get(r) for r in g.ranks})), g.number) for g in all_ranks.alignment.groups)
 
 
 def possible_excess(all_ranks: AllRankFacts, members: Members) -> Floats:
@@ -85,30 +82,32 @@ def possible_excess(all_ranks: AllRankFacts, members: Members) -> Floats:
     that are inferred may be several: their operations are compared with each other.
     """
     groups = {g.number: g for g in all_ranks.alignment.groups}
-    first = members.firsts
-    unsized = first[(members.size[first] <= 0) & members.certain[first] & (members.transfer[first] > 0)]
-    unsized = unsized[
-        np.isin(members.op[unsized].astype(str), _RING) & np.isin(members.communicator[unsized], list(groups))
-    ]
-    took: dict[tuple[int, str], list[int]] = {}
-    for row in unsized.tolist():
-        took.setdefault((int(members.communicator[row]), str(members.op[row])), []).append(int(members.transfer[row]))
-    alike: dict[tuple[int, int], dict[tuple[int, str], float]] = {}
-    for (number, op), values in took.items():
-        group = groups[number]
-        place = group.size, len({all_ranks.hosts.get(r) for r in group.ranks})
-        if len(values) >= _ENOUGH:  # an all-reduce goes around twice
-            alike.setdefault(place, {})[number, op] = float(np.median(values)) / (2 if op == "AllReduce" else 1)
-    found = np.zeros(len(members.rank))
-    for its in alike.values():
-        for (number, op), median in its.items():
+    measured = _measured(members, members.size <= 0)
+    took = values_by(((n, op), ns) for n, op, _, ns in measured if op in _RING and n in groups)
+    # an all-reduce goes around twice
+    medians = {
+        key: float(np.median(values)) / (2 if key[1] == "AllReduce" else 1)
+        for key, values in took.items()
+        if len(values) >= _ENOUGH
+    }
+    excess = np.zeros(len(members.rank))
+    for its in _alike(all_ranks).values():
+        compared = {key: median for key, median in medians.items() if key[0] in its}
+        for (number, op), median in compared.items():
             inferred = groups[number].found_by == "structure"
-            others = [
-                m for (n, o), m in its.items() if o != op and (n != number or inferred) and m * _NOT_ONE_LINK > median
-            ]
+            peers = [m for (n, o), m in compared.items() if o != op and (n != number or inferred)]
+            others = [m for m in peers if m * _NOT_ONE_LINK > median]
             if others and median >= _SLOW_RATE * min(others):
-                found[(members.communicator == number) & (members.op == op)] = 1 - min(others) / median
-    return found
+                excess[(members.communicator == number) & (members.op == op)] = 1 - min(others) / median
+    return excess
+
+
+def _measured(members: Members, chosen: Flags) -> Iterator[tuple[int, str, int, int]]:
+    """Of the chosen instances with a certain transfer the communicator, operation, bytes, and time of it."""
+    first = members.firsts
+    rows = first[chosen[first] & members.certain[first] & (members.transfer[first] > 0)]
+    columns = (members.communicator, members.op, members.size, members.transfer)
+    return zip(*(column[rows].tolist() for column in columns), strict=True)
 
 
 def _that_cost(members: Members, slow: Mapping[int, float]) -> dict[int, float]:
@@ -137,17 +136,12 @@ def _of_one_rank(
 
 
 def _rates(members: Members, sizes: Mapping[int, int]) -> dict[int, dict[str, _Rate]]:
-    first = members.firsts
-    large = (members.size[first] >= _LEAST_BYTES) & members.certain[first] & (members.transfer[first] > 0)
     collected: dict[int, dict[str, list[_Rate]]] = {}
-    for row in first[large].tolist():
-        number, op = int(members.communicator[row]), str(members.op[row])
+    for number, op, size, took in _measured(members, members.size >= _LEAST_BYTES):
         if number in sizes:
-            took = int(members.transfer[row])
-            moved = bus_bytes(op, int(members.size[row]), sizes[number])
-            collected.setdefault(number, {}).setdefault("ring" if op in _RING else op, []).append(
-                _Rate(moved / took, moved, took)
-            )
+            moved = bus_bytes(op, size, sizes[number])
+            rates = collected.setdefault(number, {}).setdefault("ring" if op in _RING else op, [])
+            rates.append(_Rate(moved / took, moved, took))
     typical = {
         number: {op: _typical(values) for op, values in its.items() if len(values) >= _ENOUGH}
         for number, its in collected.items()
@@ -193,27 +187,19 @@ def _longer(members: Members, ranks: Mapping[int, tuple[int, ...]]) -> dict[int,
     So this compares messages that are too small for a bandwidth, or without a size in the reports. Of these,
     communicators of the same ranks show nothing: they have the same links, so what takes longer moves more.
     """
-    first = members.firsts
-    rows = first[
-        np.isin(members.communicator[first], list(ranks)) & members.certain[first] & (members.transfer[first] > 0)
-    ]
     took: dict[int, dict[tuple[str, int], list[int]]] = {}
-    for row in rows.tolist():
-        its = took.setdefault(int(members.communicator[row]), {})
-        its.setdefault((str(members.op[row]), int(members.size[row])), []).append(int(members.transfer[row]))
-    found = {}
+    for number, op, size, ns in _measured(members, np.isin(members.communicator, list(ranks))):
+        took.setdefault(number, {}).setdefault((op, size), []).append(ns)
+    longer = {}
     for number, its in took.items():
         own = usual = 0.0
         for key, values in its.items():
-            others = [
-                o[key]
-                for n, o in took.items()
-                if n != number and key in o and (key[1] > 0 or ranks[n] != ranks[number])
-            ]
+            peers = [n for n in took if n != number and (key[1] > 0 or ranks[n] != ranks[number])]
+            others = [took[n][key] for n in peers if key in took[n]]
             others = [o for o in others if abs(len(o) - len(values)) <= _AS_MANY * len(values)]
             if len(values) >= _ENOUGH and others:
                 own += len(values) * float(np.median(values))
                 usual += len(values) * float(np.median([np.median(o) for o in others]))
         if usual:
-            found[number] = own / usual
-    return found
+            longer[number] = own / usual
+    return longer

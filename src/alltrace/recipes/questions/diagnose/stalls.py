@@ -5,15 +5,13 @@ rest of its step does not. Stalls that a few ranks have are those of their devic
 their work then varies.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np
 
 from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
 from alltrace.trace.arrays import Floats, Int64
-from alltrace.trace.distinct import distinct_rows
+from alltrace.trace.distinct import distinct_rows, sorted_groups
 
 _STALL_NS = 1_000_000  # a launch that takes less than this longer than usual does not stall
 
@@ -32,15 +30,13 @@ def stalls(all_ranks: AllRankFacts) -> Mapping[int, Int64]:
     """By rank, what stalled launches took beyond the usual, ns, (its steps, its works); of few ranks, else none."""
     facts = all_ranks.facts
     sizes = [f.work.longest_ns.shape for f in facts.values()]
-    if not sum(n * k for n, k in sizes):
-        return {}
-    code = distinct_rows(*np.concatenate([f.work.works for f in facts.values()]).T)[1]
-    parts = np.split(code, np.cumsum([k for _, k in sizes])[:-1])
-    of_cell = np.concatenate([np.broadcast_to(codes, size).ravel() for codes, size in zip(parts, sizes, strict=True)])
     longest = np.concatenate([f.work.longest_ns.ravel() for f in facts.values()])
     ran = longest > 0
     if not ran.any():
         return {}
+    code = distinct_rows(*np.concatenate([f.work.works for f in facts.values()]).T)[1]
+    parts = np.split(code, np.cumsum([k for _, k in sizes])[:-1])
+    of_cell = np.concatenate([np.broadcast_to(codes, size).ravel() for codes, size in zip(parts, sizes, strict=True)])
     usual, deviation = _middles(longest[ran].astype(np.float64), of_cell[ran], int(code.max()) + 1)
     _, factor = _middles(np.log(longest[ran]), of_cell[ran], int(code.max()) + 1)
     beyond = longest - usual[of_cell]
@@ -68,11 +64,8 @@ def _middles(values: Floats, group: Int64, groups: int) -> tuple[Floats, Floats]
     """Of each group of values the median, and the deviation by the median of what they differ from it."""
 
     def medians(of: Floats) -> Floats:
-        order = np.lexsort((of, group))
-        counts = np.bincount(group, minlength=groups)
-        first = np.cumsum(counts) - counts
-        at = np.minimum(first + counts // 2, len(of) - 1)
-        return np.where(counts > 0, of[order[at]], np.inf)
+        ordered, first, counts = sorted_groups(of, group, groups)
+        return np.where(counts > 0, ordered[np.minimum(first + counts // 2, len(of) - 1)], np.inf)
 
     middle = medians(values)
     return middle, _NORMAL * medians(np.abs(values - middle[group]))

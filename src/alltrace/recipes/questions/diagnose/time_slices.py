@@ -6,13 +6,12 @@ they stretch every kernel in proportion. Shapes that differ under one launch con
 kernel then has its own excess.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
 
 from alltrace.trace.arrays import Flags, Int64
+from alltrace.trace.distinct import sorted_groups
 
 LEAST_NS = 500_000  # slices are longer; shapes of small kernels that happen to differ alike, mostly by less
 LEAST_LAUNCHES = 12  # fewer interrupted launches can be chance
@@ -138,12 +137,10 @@ def _alone(starts: Int64, ends: Int64) -> Flags:
 
 def _usual(length: Int64, work: Int64, works: int) -> Int64:
     """What a launch of each work usually takes, ns; of a work with few launches more than any of them does."""
-    order = np.lexsort((length, work))
-    having = np.bincount(work, minlength=works)
-    begins = np.cumsum(having) - having
+    ordered, begins, counts = sorted_groups(length, work, works)
     usual: Int64 = np.full(works, np.iinfo(np.int64).max // 2)
-    known = having >= _FEWEST
-    usual[known] = length[order[begins[known] + (having[known] - 1) // _USUAL]]
+    known = counts >= _FEWEST
+    usual[known] = ordered[begins[known] + (counts[known] - 1) // _USUAL]
     return usual
 
 
@@ -160,5 +157,4 @@ def _agreed(beyond: Int64, work: Int64) -> float:
 def _near(beyond: Int64, slice_ns: float) -> Flags:
     ratio = beyond / slice_ns
     whole = np.round(ratio)
-    near: Flags = (whole >= 1) & (np.abs(ratio - whole) <= _BAND)
-    return near
+    return (whole >= 1) & (np.abs(ratio - whole) <= _BAND)

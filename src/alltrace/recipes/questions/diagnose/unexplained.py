@@ -1,7 +1,5 @@
 """Time without compute that no finding explains: what can be said if nothing else can."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np
@@ -62,12 +60,8 @@ def unjudged(all_ranks: AllRankFacts, others: Sequence[Ranked]) -> list[Finding]
     waited_ns = all_ranks.waiting_ns(lost)
     least_ns = max(LEAST_SHARE * all_ranks.span_ns, 1)
     much = any(o.claim_ns >= MEDIUM_SHARE * all_ranks.span_ns for o in others)
-    if (
-        all_ranks.doubt is None
-        or waited_ns < least_ns
-        or much
-        or sum(o.claim_ns for o in others) >= _EXPLAINED * waited_ns
-    ):
+    claimed = sum(o.claim_ns for o in others)
+    if all_ranks.doubt is None or waited_ns < least_ns or much or claimed >= _EXPLAINED * waited_ns:
         return []
     loss = all_ranks.loss(("communication",), lost, None, waited_ns)
     advice = (
@@ -80,7 +74,6 @@ def unjudged(all_ranks: AllRankFacts, others: Sequence[Ranked]) -> list[Finding]
 
 
 def verdict(all_ranks: AllRankFacts) -> str:
-    """What is said where nothing was found."""
     share = compute_share(all_ranks)
     if share >= FILLED:
         return f"nothing that costs much time was found: devices compute for {100 * share:.1f} % of the analyzed time"
