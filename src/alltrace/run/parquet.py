@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Container, Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +20,7 @@ ORDER_KEY = b"alltrace.row_groups"
 """In the metadata of a file: its row groups in the order of the table's rows, where they are in another."""
 
 _ROWS_WORTH_THREADS = 100_000
+_FEW_GROUPS = 2  # of more the rows are not held for the next rank
 _WORTH_ZSTD_BYTES = 1 << 16
 _WRITE_WHOLE_BYTES = 1 << 22  # a table of up to this size is encoded in memory and written at once, for the same reason
 _READ_WHOLE_BYTES = 1 << 18
@@ -65,8 +67,9 @@ def read_rows(path: Path, columns: Sequence[str], of: tuple[str, int], dictionar
     try:
         status = path.stat()
         facts = _facts(path, of[0], status.st_size, status.st_mtime_ns)
-        with pq.ParquetFile(path, metadata=facts.metadata, read_dictionary=list(dictionaries)) as file:
-            table = file.read_row_groups(facts.groups(of[1]), columns=list(columns), use_threads=False)
+        groups = tuple(facts.groups(of[1]))
+        read = _rows_of_groups if len(groups) <= _FEW_GROUPS else _rows_of_groups.__wrapped__
+        table = read(path, facts, groups, tuple(columns), tuple(dictionaries))
         rows = np.flatnonzero(table.column(of[0]).to_numpy() == of[1])
         # they are mostly adjacent, which can be checked without a copy
         together = not len(rows) or rows[-1] - rows[0] == len(rows) - 1
@@ -76,7 +79,8 @@ def read_rows(path: Path, columns: Sequence[str], of: tuple[str, int], dictionar
     return _wanted(table, columns, dictionaries)
 
 
-class _Facts(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class _Facts:
     """Of a file in which rows are looked for by a column of whole numbers."""
 
     metadata: Any  # the file's `pyarrow.parquet.FileMetaData`
@@ -88,6 +92,14 @@ class _Facts(NamedTuple):
     def groups(self, value: int) -> list[int]:
         groups: list[int] = self.order[(self.low <= value) & (value <= self.high)].tolist()
         return groups
+
+
+@lru_cache(4)  # ranks that come one after the other are often in the same row groups
+def _rows_of_groups(
+    path: Path, facts: _Facts, groups: tuple[int, ...], columns: tuple[str, ...], dictionaries: tuple[str, ...]
+) -> Any:
+    with pq.ParquetFile(path, metadata=facts.metadata, read_dictionary=list(dictionaries)) as file:
+        return file.read_row_groups(list(groups), columns=list(columns), use_threads=False)
 
 
 @lru_cache(8)
@@ -163,7 +175,7 @@ def read_row_groups(
     rows; 0 for each alone. `chosen`: the numbers of the tables that are read out of these; None for all.
     """
     try:
-        with pq.ParquetFile(path, read_dictionary=list(dictionaries)) as file:
+        with _opened(path, list(dictionaries)) as file:
             for number, groups in enumerate(_together(file.metadata, rows)):
                 if chosen is not None and number not in chosen:
                     continue
