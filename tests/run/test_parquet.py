@@ -112,10 +112,10 @@ def test_row_groups_that_ranks_share_are_decoded_once(tmp_path, monkeypatch):
             return super().read_row_groups(groups, **how)
 
     monkeypatch.setattr(pq, "ParquetFile", Opened)
-    found = [
+    words = [
         "".join(parquet.read_rows(file, ["rank", "word"], ("rank", n)).column("word").to_pylist()) for n in range(4)
     ]
-    assert found == ["a", "bc", "def", "gh"]
+    assert words == ["a", "bc", "def", "gh"]
     assert opened == [[0], [0, 1], [1]]
     opened.clear()
     monkeypatch.setattr(parquet, "_FEW_GROUPS", 0)  # what is long is not held in memory

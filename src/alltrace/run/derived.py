@@ -94,10 +94,7 @@ class Place(NamedTuple):
         return None
 
     def keep(self, write: Callable[[Path, str], object], *, tidy: bool = True) -> None:
-        """Write a value that is one file; where nothing can be written, it is made again the next time.
-
-        `tidy`: whether old drafts are looked for, by a list of the folder.
-        """
+        """Write a value that is one file, where anything can be written; `tidy`: whether old drafts are looked for."""
         with suppress(OSError, AlltraceError):
             place = self._home()
             place.parent.mkdir(parents=True, exist_ok=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Container, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -55,16 +56,14 @@ def row_group_order(metadata: Any) -> list[int]:
 
 def read_parquet(path: Path, columns: Sequence[str], dictionaries: Sequence[str] = ()) -> Any:
     """The `columns` of a file of a run as a `pyarrow.Table`, with the columns in `dictionaries` dictionary-encoded."""
-    try:
+    with _reading(path):
         table = _read(path, list(columns), list(dictionaries))
-    except (OSError, pa.ArrowException) as error:
-        raise _unreadable(path, error) from error
     return _wanted(table, columns, dictionaries)
 
 
 def read_rows(path: Path, columns: Sequence[str], of: tuple[str, int], dictionaries: Sequence[str] = ()) -> Any:
     """The rows of `read_parquet` in which the column `of[0]` is `of[1]`; reads only row groups that may have such."""
-    try:
+    with _reading(path):
         status = path.stat()
         facts = _facts(path, of[0], status.st_size, status.st_mtime_ns)
         groups = tuple(facts.groups(of[1]))
@@ -74,8 +73,6 @@ def read_rows(path: Path, columns: Sequence[str], of: tuple[str, int], dictionar
         # they are mostly adjacent, which can be checked without a copy
         together = not len(rows) or rows[-1] - rows[0] == len(rows) - 1
         table = table.slice(rows[0] if len(rows) else 0, len(rows)) if together else table.take(pa.array(rows))
-    except (OSError, pa.ArrowException) as error:
-        raise _unreadable(path, error) from error
     return _wanted(table, columns, dictionaries)
 
 
@@ -174,15 +171,12 @@ def read_row_groups(
     `dictionaries`: the columns that are dictionary-encoded. `rows`: row groups are read together up to this many
     rows; 0 for each alone. `chosen`: the numbers of the tables that are read out of these; None for all.
     """
-    try:
-        with _opened(path, list(dictionaries)) as file:
-            for number, groups in enumerate(_together(file.metadata, rows)):
-                if chosen is not None and number not in chosen:
-                    continue
-                table = file.read_row_groups(groups, columns=list(columns), use_threads=False)
-                yield _wanted(table, columns, dictionaries)
-    except (OSError, pa.ArrowException) as error:
-        raise _unreadable(path, error) from error
+    with _reading(path), _opened(path, list(dictionaries)) as file:
+        for number, groups in enumerate(_together(file.metadata, rows)):
+            if chosen is not None and number not in chosen:
+                continue
+            table = file.read_row_groups(groups, columns=list(columns), use_threads=False)
+            yield _wanted(table, columns, dictionaries)
 
 
 def _together(metadata: Any, rows: int) -> Iterator[list[int]]:
@@ -201,11 +195,9 @@ def _together(metadata: Any, rows: int) -> Iterator[list[int]]:
 
 def read_metadata(path: Path) -> Any:
     """The `pyarrow.parquet.FileMetaData` of a file of a run."""
-    try:
+    with _reading(path):
         metadata = pq.read_metadata(path)
         row_group_order(metadata)
-    except (OSError, pa.ArrowException) as error:
-        raise _unreadable(path, error) from error
     return metadata
 
 
@@ -213,14 +205,15 @@ def read_row_group(
     path: Path, metadata: Any, group: int, columns: Sequence[str], dictionaries: Sequence[str] = ()
 ) -> Any:
     """One row group of a file, by its number in the file, as a `pyarrow.Table`; `metadata` spares reading it again."""
-    try:
-        with pq.ParquetFile(path, metadata=metadata, read_dictionary=list(dictionaries)) as file:
-            table = file.read_row_group(group, columns=list(columns), use_threads=False)
+    with _reading(path), pq.ParquetFile(path, metadata=metadata, read_dictionary=list(dictionaries)) as file:
+        table = file.read_row_group(group, columns=list(columns), use_threads=False)
         return _wanted(table, columns, dictionaries)
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    try:
+        yield
     except (OSError, pa.ArrowException) as error:
-        raise _unreadable(path, error) from error
-
-
-def _unreadable(path: Path, error: Exception) -> InputError:
-    first = str(error).splitlines()[0] if str(error) else type(error).__name__
-    return InputError(path, found=f"it cannot be read ({first})", advice="import the reports again")
+        first = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InputError(path, found=f"it cannot be read ({first})", advice="import the reports again") from error

@@ -75,9 +75,8 @@ class CpuPlaces:
 
     # how often one came to another CPU, per second on CPUs; None without scheduling events
     moves_per_s: float | None = None
-    homes: Mapping[str, float] = field(
-        default_factory=dict
-    )  # shares of the time by number of the CPU, of `_SETTLED` or more
+    # shares of the time by number of the CPU, of `_SETTLED` or more
+    homes: Mapping[str, float] = field(default_factory=dict)
     sockets: Mapping[str, float] = field(default_factory=dict)  # shares of the time by socket, if the host has several
     socket_cpus: Mapping[str, str] = field(default_factory=dict)  # the CPUs of each socket, likewise
     near: str = ""  # the CPUs near the rank's GPU, as NCCL states them
