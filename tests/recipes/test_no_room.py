@@ -55,7 +55,7 @@ def no_folder(monkeypatch):
     monkeypatch.setattr(tempfile, "mkdtemp", refuse)
     monkeypatch.setattr(sql_engine, "_LIMITS", ("SET memory_limit = '32MiB'",) * 3)
     engine = sql_engine._Engine()
-    monkeypatch.setattr(sql_engine, "_engine", lambda: engine)
+    monkeypatch.setattr(sql_engine, "_engine", lambda _: engine)
 
 
 def test_questions_that_memory_suffices_for_need_no_disk(run, request):
@@ -154,7 +154,7 @@ def test_many_distinct_durations_in_little_memory(monkeypatch, tmp_path):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(sql_engine, "_LIMITS", ("SET memory_limit = '24MiB'", "SET memory_limit = '512MiB'"))
     engine = sql_engine._Engine()
-    monkeypatch.setattr(sql_engine, "_engine", lambda: engine)
+    monkeypatch.setattr(sql_engine, "_engine", lambda _: engine)
     draw = random.Random(5)
     values = [draw.randrange(1 << 40) for _ in range(300_000)]
     events = pa.table(

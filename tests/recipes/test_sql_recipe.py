@@ -103,11 +103,39 @@ def test_ranks_that_are_asked_together_contribute_what_each_does_alone(name, run
         rows = recipe.map_ranks(ranks, options)
         if rows is None:
             continue
-        together = {part.rank: part.table for part in ask_module.parted(rows, [rank.rank for rank in ranks])}
+        parts = ask_module.parted(rows, [rank.rank for rank in ranks])
+        if recipe.statements is not None and of(recipe.statements.together, options):
+            alone = [Part(rank.rank, recipe.map(rank, options)) for rank in ranks]
+            most = max(count for part in alone for count in part.table.column("count").to_pylist())
+            assert max(rows.column("count").to_pylist()) > most, (name, options)
+            whole = recipe.statements.over_parts(alone, run, options)
+            assert recipe.statements.over_parts(parts, run, options).equals(whole), (name, options)
+            continue
+        together = {part.rank: part.table for part in parts}
         for rank in ranks:
             alone = recipe.map(rank, options)
             assert together[rank.rank].column_names == alone.column_names, (name, options)
             assert _rows(together[rank.rank]) == _rows(alone), (name, options)
+
+
+@pytest.mark.parametrize("name", ["kernels", "launches", "durations"])
+def test_rows_that_ranks_have_in_common_are_merged_before_the_statistics(name, run, monkeypatch):
+    recipe, statements, merged = find(name), [], []
+    options = {**resolve_options(recipe, {}), **({"by": "kernel"} if name == "launches" else {})}
+    parts = [Part(r.rank, recipe.map(run.rank(r.rank), options)) for r in run.ranks]
+
+    def watched(statement, tables, parameters=None):
+        statements.append(statement)
+        if statement == of(recipe.statements.merge, options):
+            merged.append(tables["parts"].num_rows)
+        return run_statement(statement, tables, parameters)
+
+    monkeypatch.setattr(sql_recipe, "run_statement", watched)
+    whole = recipe.statements.over_parts(parts, run, options)
+    assert len(statements) == 1  # few rows are not worth it
+    monkeypatch.setattr(sql_recipe, "_WORTH_MERGING", 0)
+    assert recipe.statements.over_parts(parts, run, options).equals(whole)
+    assert merged == [sum(part.table.num_rows for part in parts)]
 
 
 def _rows(table):

@@ -102,6 +102,28 @@ def test_rows_are_those_of_the_file_as_it_is_now(tmp_path):
         assert found == [[w] for w in words]
 
 
+def test_row_groups_that_ranks_share_are_decoded_once(tmp_path, monkeypatch):
+    file, opened = tmp_path / "t.parquet", []
+    pq.write_table(pa.table({"rank": [0, 1, 1, 2, 2, 2, 3, 3], "word": list("abcdefgh")}), file, 4)
+
+    class Opened(pq.ParquetFile):
+        def read_row_groups(self, groups, **how):
+            opened.append(groups)
+            return super().read_row_groups(groups, **how)
+
+    monkeypatch.setattr(pq, "ParquetFile", Opened)
+    words = [
+        "".join(parquet.read_rows(file, ["rank", "word"], ("rank", n)).column("word").to_pylist()) for n in range(4)
+    ]
+    assert words == ["a", "bc", "def", "gh"]
+    assert opened == [[0], [0, 1], [1]]
+    opened.clear()
+    monkeypatch.setattr(parquet, "_FEW_GROUPS", 0)  # what is long is not held in memory
+    for _ in range(2):
+        assert parquet.read_rows(file, ["rank", "word"], ("rank", 2)).num_rows == 3
+    assert opened == [[0, 1], [0, 1]]
+
+
 @pytest.mark.parametrize("whole", [True, False])
 def test_a_file_is_read_at_once_or_column_by_column(tmp_path, monkeypatch, whole):
     monkeypatch.setattr(parquet, "_READ_WHOLE_BYTES", (1 << 20) if whole else 0)

@@ -53,6 +53,7 @@ _READ = {
     "kernels": ("start", "end", "process", "device", "stream", "correlation", "name", "kind"),
     "ranges": ("start", "end", "process", "thread", "depth", "name", "domain", "payload"),
     "api": ("start", "end", "process", "thread", "correlation"),
+    "copies": ("start", "end", "process", "device", "stream", "correlation", "bytes", "kind", "collective"),
 }
 """What both the operations and the steps of a rank are made from."""
 _SHARED_ROWS = 1 << 11

@@ -81,9 +81,8 @@ def _die(number: int) -> NoReturn:
     """End by the signal that ended the program: launchers of MPI then end the other ranks, and not for an exit code."""
     import resource
 
-    resource.setrlimit(
-        resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1])
-    )  # it would be one of the wrapper
+    # it would be one of the wrapper
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     sys.stderr.flush()
     if number not in (signal.SIGKILL, signal.SIGSTOP):
         signal.signal(number, signal.SIG_DFL)

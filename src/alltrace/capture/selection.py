@@ -110,9 +110,8 @@ def report_name(template: str, who: Identity, environment: Mapping[str, str], jo
     """The name of a rank's report, from `--name`; by default with the rank's role, if it has one."""
     if template == NAME and environment.get(ROLE):
         template = _NAME_WITH_ROLE
-    if (
-        RAY_NUMBER in environment and "RANK" not in environment
-    ):  # the rank may become known later, and is another worker's number
+    # the rank may become known later, and is another worker's number
+    if RAY_NUMBER in environment and "RANK" not in environment:
         other = template.replace("rank{rank}", "worker{rank}")
         template = other if other != template else f"{template}_worker{{rank}}"
     return expand(template, "--name", who, environment, job)

@@ -273,9 +273,8 @@ def supervise(
                 break
         ended = os.waitstatus_to_exitcode(state.statuses[profiler])
         notes = [f"the profiler was ended by {_name(-ended)}"] if ended < 0 and not state.orphaned else []
-        alone = (
-            program_shell.shell() in state.statuses and not state.asked_profiler
-        )  # else the program was to run on without it
+        # else the program was to run on without it
+        alone = program_shell.shell() in state.statuses and not state.asked_profiler
         if state.orphaned or (started and alone):
             notes.append("a part of the profiler was ended before the program")
         if ended < 0 and state.abandoned_at is None:

@@ -92,9 +92,8 @@ class _Rows:
         kinds = np.empty(part.num_columns, np.int8)
         texts: list[Any] = []
         of_texts: list[int] = []
-        room = part.num_rows * (
-            part.num_columns + 2
-        )  # what ends each cell, and the quotes of an only one that is empty
+        # what ends each cell, and the quotes of an only one that is empty
+        room = part.num_rows * (part.num_columns + 2)
         for place, field in enumerate(part.schema):
             column = part.column(place)
             if place in self._first_name:

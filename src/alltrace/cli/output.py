@@ -95,9 +95,8 @@ def write_answer(
         save_tables(verb, answer, facts, {"parquet": args.output}, args.limit)
     else:
         pieces = _pieces(verb, answer, facts, args, gpus)
-        if (
-            args.output is None and sys.stdout.isatty()
-        ):  # a name from a trace writes nothing to the terminal, in CSV or JSON either
+        # a name from a trace writes nothing to the terminal, in CSV or JSON either
+        if args.output is None and sys.stdout.isatty():
             pieces = ("\n".join(map(printable, piece.split("\n"))) for piece in pieces)
         emit(pieces, args.output)
     for line in messages:

@@ -232,9 +232,8 @@ class _Running:
                     lacking_s = self._look(lacking_s)
                     continue
                 lacking_s = 0.0
-                if (
-                    ended.future not in self._handed
-                ):  # of before the scheduler was started again, or given to another worker
+                # of before the scheduler was started again, or given to another worker
+                if ended.future not in self._handed:
                     continue
                 failed = ended.failed
                 outcomes = self._outcomes(ended)
@@ -320,9 +319,8 @@ class _Running:
             raise ConnectionError
         there = set(self._engine.workers())
         for future, handed in list(self._handed.items()):
-            if (
-                handed.workers is not None and not handed.workers & there
-            ):  # their workers are gone; others may come to that host
+            # their workers are gone; others may come to that host
+            if handed.workers is not None and not handed.workers & there:
                 del self._handed[future]
                 self._wait_again(handed)
                 self._engine.client.cancel([future], force=True)

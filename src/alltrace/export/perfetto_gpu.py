@@ -51,9 +51,8 @@ class GpuEvents:
         numbered = {device.identity: n for n, device in enumerate(_devices(selection))}
         devices = {d.device: numbered[d.identity] for d in tracks.rank.devices}
         self._gpus = np.array([devices.get(device, 0) for device, _ in tracks.streams], np.int64)
-        first = (
-            len(_STAGES) + 1 + (tracks.rank.rank << _QUEUE_BITS)
-        )  # viewers may distinguish queues of all ranks by these numbers
+        # viewers may distinguish queues of all ranks by these numbers
+        first = len(_STAGES) + 1 + (tracks.rank.rank << _QUEUE_BITS)
         labels = base_labels(tracks)[len(tracks.threads) :]
         self._queues = {
             first + n: f"rank {tracks.rank.rank} {label}" for n, label in enumerate(labels[: len(tracks.streams)])

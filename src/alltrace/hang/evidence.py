@@ -70,9 +70,8 @@ class Evidence:
     hosts: dict[int, str] = field(default_factory=dict)  # of each rank, where a file says it
     dead_hosts: dict[str, str] = field(default_factory=dict)  # hosts that failed, with the file that says it
     network: dict[str, int] = field(default_factory=dict)  # lines of NCCL's network errors, by file
-    cut: dict[int, str] = field(
-        default_factory=dict
-    )  # ranks whose own host closed their connections, with what it says
+    # ranks whose own host closed their connections, with what it says
+    cut: dict[int, str] = field(default_factory=dict)
     sizes_differ: str = ""  # the file in which a library says that sizes do not match
     ended_well: str = ""  # the file that says that the job ended without an error
     stopped: str = ""  # how a batch system ended the job: at its time limit, or because somebody cancelled it

@@ -214,9 +214,8 @@ class _Case:
     def _root_causes(self, roots: dict[int, Root], dead: dict[int, str]) -> list[Cause]:
         by_kind: dict[str, list[Root]] = defaultdict(list)
         odd = [root.entry for root in roots.values() if root.reason == "mismatch" and root.entry is not None]
-        failed = {
-            r for entry in odd for r in self.progress.group_of(entry).members
-        }  # a mismatch ends the call of all its ranks
+        # a mismatch ends the call of all its ranks
+        failed = {r for entry in odd for r in self.progress.group_of(entry).members}
         for rank, root in sorted(roots.items()):
             # a rank that lost a peer has operations that failed
             lost_peer = any(d.consequence and d.number > 0 for d in self.evidence.deaths.get(rank, ()))

@@ -22,9 +22,8 @@ class Wait:
     on: set[int] = field(default_factory=set)  # ranks that it waits for
     unsure: set[int] = field(default_factory=set)  # ranks without a dump that it may wait for
     message: bool = False  # whether the others lack a send or a receive
-    owed: dict[int, Entry] = field(
-        default_factory=dict
-    )  # of a batch of messages, the one that each of the others owes an end of
+    # of a batch of messages, the one that each of the others owes an end of
+    owed: dict[int, Entry] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

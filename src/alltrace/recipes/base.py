@@ -244,8 +244,8 @@ class Question:
     # adds to the options what `map` must know of the run, such as bins equal on all ranks
     prepare: Callable[[Options, RunFacts], Options] | None = None
     sql: Shown | None = None  # its statements, if it has some
-    # what `map` returns for several ranks, one below the other, with the column `rank`: quicker than one by one. None
-    # in place of a function or a table if they must be asked one by one
+    # what `map` returns for several ranks, one below the other, with the column `rank`: quicker than one by one; or
+    # fewer rows of which `merge` makes the same. None in place of a function or a table if they must be asked alone
     map_ranks: Callable[[Sequence[Rank], Options], pa.Table | None] | None = None
     # whether samples of GPU metrics in any report of a rank's host will do for `requires` and `tables`
     host_samples: bool = False

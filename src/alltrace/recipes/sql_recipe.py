@@ -24,6 +24,7 @@ PARTS = "parts"
 _NAMES = re.compile(r"\b(names|text_of)\b")
 _ROWS_AT_ONCE = 1 << 20
 """A statement gets parts of several ranks together up to this many rows; more in portions, if that is exact."""
+_WORTH_MERGING = 1 << 16  # ranks have many rows in common, which `reduce` takes longer for than `merge`
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,8 @@ class Statements:
     # A SELECT over `parts` of as many or fewer rows with the same columns, of which `reduce` makes the same; None if
     # there is none. It is run first where parts have many rows.
     merge: Of[str | None] = None
+    # the statement over the tables of several ranks, of rows as `merge` makes of the map's; None for the map's
+    together: Of[str | None] = None
     stand_alone: Of[bool] = False  # whether `reduce` makes rows of each rank from its part alone, in order of rank
     # the tables that the map reads, by name, `rank` first in each, where a loop adds columns
     rank_tables: Callable[[Rank, Options], dict[str, pa.Table]] | None = None
@@ -52,12 +55,13 @@ class Statements:
         return self.map_ranks((rank,), options)
 
     def map_ranks(self, ranks: Sequence[Rank], options: Options) -> pa.Table:
-        """The rows of the map's statement over several ranks: one statement costs less than one for each."""
+        """The rows of the map's statement over several ranks, or `together`: it costs less than one for each."""
         of_ranks = [self._tables_of(rank, options) for rank in ranks]
         tables = {
             t: pa.concat_tables([of_rank[t] for of_rank in of_ranks], promote_options="permissive") for t in of_ranks[0]
         }
-        statement = of(self.map, options)
+        together = of(self.together, options) if len(ranks) > 1 else None
+        statement = of(self.map, options) if together is None else together
         if _NAMES.search(statement):
             tables["names"] = ranks[0].name_table()
         return run_statement(statement, tables, options)
@@ -71,18 +75,19 @@ class Statements:
         """The rows of the reduce's statement over the parts that have rows, of which there must be one."""
         with_rows = [part for part in parts if part.table.num_rows] or parts[:1]
         statement, merge, names = of(self.reduce, options), of(self.merge, options), run.name_table()
-        if len(with_rows) == 1 or sum(part.table.num_rows for part in with_rows) <= _ROWS_AT_ONCE:
-            return run_statement(statement, {PARTS: parts_table(with_rows), "names": names}, options)
-        if of(self.stand_alone, options):
+        count = sum(part.table.num_rows for part in with_rows)
+        at_once = len(with_rows) == 1 or count <= _ROWS_AT_ONCE
+        if not at_once and of(self.stand_alone, options):
             tables = (parts_table(few) for few in _in_portions(with_rows))
             answers = [run_statement(statement, {PARTS: table, "names": names}, options) for table in tables]
             return pa.concat_tables(answers, promote_options="permissive")
-        rows = PartRows(with_rows)
+        rows: pa.Table | PartRows = parts_table(with_rows) if at_once else PartRows(with_rows)
         try:
-            merged: pa.Table | PartRows = rows if merge is None else run_statement(merge, {PARTS: rows}, options)
-            return run_statement(statement, {PARTS: merged, "names": names}, options)
+            if merge is not None and len(with_rows) > 1 and count > min(_WORTH_MERGING, _ROWS_AT_ONCE):
+                rows = run_statement(merge, {PARTS: rows}, options)
+            return run_statement(statement, {PARTS: rows, "names": names}, options)
         except Exception:
-            if rows.failure is not None:
+            if isinstance(rows, PartRows) and rows.failure is not None:
                 raise rows.failure from None
             raise
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from alltrace.run.checksums import append_checksum, checked_content
+from alltrace.run.checksums import checked_content, with_checksum
 from alltrace.run.derived import draft_of
 from alltrace.trace.errors import DamageError
 
@@ -101,10 +101,11 @@ def write_table(path: Path, table: pa.Table, signature: str = "") -> None:
     """Write a compressed Arrow file followed by its checksum, completely or not at all."""
     table = table.replace_schema_metadata({**(table.schema.metadata or {}), _SIGNATURE: signature.encode()})
     options = pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", 3))
-    with draft_of(path) as draft:
-        with pa.OSFile(str(draft), "wb") as file, pa.ipc.new_file(file, table.schema, options=options) as writer:
-            writer.write_table(table)
-        append_checksum(draft)
+    memory = pa.BufferOutputStream()  # it is small, and a call for each of its buffers takes longer
+    with pa.ipc.new_file(memory, table.schema, options=options) as writer:
+        writer.write_table(table)
+    with draft_of(path) as draft, draft.open("wb") as file:
+        file.writelines(with_checksum(memory.getvalue()))
 
 
 def read_table(path: Path) -> pa.Table:

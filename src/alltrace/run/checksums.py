@@ -93,11 +93,11 @@ class RankFiles:
         return self._folders[LOGS]
 
 
-def append_checksum(path: Path) -> None:
-    """Append the checksum of a file to its content, for files that no record lists; `checked_content` reads it."""
-    digest = bytes.fromhex(checksum(path))
-    with path.open("ab") as file:
-        file.write(digest)
+def with_checksum(content: Any) -> tuple[Any, bytes]:
+    """The content of a file that no record lists, and the checksum behind it; `checked_content` reads both."""
+    import xxhash
+
+    return content, xxhash.xxh3_128_digest(content)
 
 
 def checked_content(path: Path) -> memoryview:

@@ -93,12 +93,13 @@ class Place(NamedTuple):
                     return value
         return None
 
-    def keep(self, write: Callable[[Path, str], object]) -> None:
-        """Write a value that is one file; where nothing can be written, it is made again the next time."""
+    def keep(self, write: Callable[[Path, str], object], *, tidy: bool = True) -> None:
+        """Write a value that is one file, where anything can be written; `tidy`: whether old drafts are looked for."""
         with suppress(OSError, AlltraceError):
             place = self._home()
             place.parent.mkdir(parents=True, exist_ok=True)
-            remove_drafts(place)
+            if tidy:
+                remove_drafts(place)
             write(place, self.signature)
 
     def get(self, read: Callable[[Path, str], _Value | None], make: Callable[[Path, str], _Value], what: str) -> _Value:

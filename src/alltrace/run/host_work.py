@@ -166,9 +166,8 @@ class HostWork:
         running = self._running()
         working = working if running is None else intersection(working, running)
         at, names = self._innermost()
-        begins = integers(
-            self._operations.column("start")
-        )  # another thread communicates from here on, as the main one asked it to
+        # another thread communicates from here on, as the main one asked it to
+        begins = integers(self._operations.column("start"))
         points = np.unique(np.concatenate((working.starts, working.ends, at, begins)))
         inside = containing(working, points[:-1]) if len(points) else np.empty(0, np.int64)
         first = np.flatnonzero(inside >= 0)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Container, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +21,7 @@ ORDER_KEY = b"alltrace.row_groups"
 """In the metadata of a file: its row groups in the order of the table's rows, where they are in another."""
 
 _ROWS_WORTH_THREADS = 100_000
+_FEW_GROUPS = 2  # of more the rows are not held for the next rank
 _WORTH_ZSTD_BYTES = 1 << 16
 _WRITE_WHOLE_BYTES = 1 << 22  # a table of up to this size is encoded in memory and written at once, for the same reason
 _READ_WHOLE_BYTES = 1 << 18
@@ -53,30 +56,28 @@ def row_group_order(metadata: Any) -> list[int]:
 
 def read_parquet(path: Path, columns: Sequence[str], dictionaries: Sequence[str] = ()) -> Any:
     """The `columns` of a file of a run as a `pyarrow.Table`, with the columns in `dictionaries` dictionary-encoded."""
-    try:
+    with _reading(path):
         table = _read(path, list(columns), list(dictionaries))
-    except (OSError, pa.ArrowException) as error:
-        raise _unreadable(path, error) from error
     return _wanted(table, columns, dictionaries)
 
 
 def read_rows(path: Path, columns: Sequence[str], of: tuple[str, int], dictionaries: Sequence[str] = ()) -> Any:
     """The rows of `read_parquet` in which the column `of[0]` is `of[1]`; reads only row groups that may have such."""
-    try:
+    with _reading(path):
         status = path.stat()
         facts = _facts(path, of[0], status.st_size, status.st_mtime_ns)
-        with pq.ParquetFile(path, metadata=facts.metadata, read_dictionary=list(dictionaries)) as file:
-            table = file.read_row_groups(facts.groups(of[1]), columns=list(columns), use_threads=False)
+        groups = tuple(facts.groups(of[1]))
+        read = _rows_of_groups if len(groups) <= _FEW_GROUPS else _rows_of_groups.__wrapped__
+        table = read(path, facts, groups, tuple(columns), tuple(dictionaries))
         rows = np.flatnonzero(table.column(of[0]).to_numpy() == of[1])
         # they are mostly adjacent, which can be checked without a copy
         together = not len(rows) or rows[-1] - rows[0] == len(rows) - 1
         table = table.slice(rows[0] if len(rows) else 0, len(rows)) if together else table.take(pa.array(rows))
-    except (OSError, pa.ArrowException) as error:
-        raise _unreadable(path, error) from error
     return _wanted(table, columns, dictionaries)
 
 
-class _Facts(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class _Facts:
     """Of a file in which rows are looked for by a column of whole numbers."""
 
     metadata: Any  # the file's `pyarrow.parquet.FileMetaData`
@@ -88,6 +89,14 @@ class _Facts(NamedTuple):
     def groups(self, value: int) -> list[int]:
         groups: list[int] = self.order[(self.low <= value) & (value <= self.high)].tolist()
         return groups
+
+
+@lru_cache(4)  # ranks that come one after the other are often in the same row groups
+def _rows_of_groups(
+    path: Path, facts: _Facts, groups: tuple[int, ...], columns: tuple[str, ...], dictionaries: tuple[str, ...]
+) -> Any:
+    with pq.ParquetFile(path, metadata=facts.metadata, read_dictionary=list(dictionaries)) as file:
+        return file.read_row_groups(list(groups), columns=list(columns), use_threads=False)
 
 
 @lru_cache(8)
@@ -162,15 +171,12 @@ def read_row_groups(
     `dictionaries`: the columns that are dictionary-encoded. `rows`: row groups are read together up to this many
     rows; 0 for each alone. `chosen`: the numbers of the tables that are read out of these; None for all.
     """
-    try:
-        with pq.ParquetFile(path, read_dictionary=list(dictionaries)) as file:
-            for number, groups in enumerate(_together(file.metadata, rows)):
-                if chosen is not None and number not in chosen:
-                    continue
-                table = file.read_row_groups(groups, columns=list(columns), use_threads=False)
-                yield _wanted(table, columns, dictionaries)
-    except (OSError, pa.ArrowException) as error:
-        raise _unreadable(path, error) from error
+    with _reading(path), _opened(path, list(dictionaries)) as file:
+        for number, groups in enumerate(_together(file.metadata, rows)):
+            if chosen is not None and number not in chosen:
+                continue
+            table = file.read_row_groups(groups, columns=list(columns), use_threads=False)
+            yield _wanted(table, columns, dictionaries)
 
 
 def _together(metadata: Any, rows: int) -> Iterator[list[int]]:
@@ -189,11 +195,9 @@ def _together(metadata: Any, rows: int) -> Iterator[list[int]]:
 
 def read_metadata(path: Path) -> Any:
     """The `pyarrow.parquet.FileMetaData` of a file of a run."""
-    try:
+    with _reading(path):
         metadata = pq.read_metadata(path)
         row_group_order(metadata)
-    except (OSError, pa.ArrowException) as error:
-        raise _unreadable(path, error) from error
     return metadata
 
 
@@ -201,14 +205,15 @@ def read_row_group(
     path: Path, metadata: Any, group: int, columns: Sequence[str], dictionaries: Sequence[str] = ()
 ) -> Any:
     """One row group of a file, by its number in the file, as a `pyarrow.Table`; `metadata` spares reading it again."""
-    try:
-        with pq.ParquetFile(path, metadata=metadata, read_dictionary=list(dictionaries)) as file:
-            table = file.read_row_group(group, columns=list(columns), use_threads=False)
+    with _reading(path), pq.ParquetFile(path, metadata=metadata, read_dictionary=list(dictionaries)) as file:
+        table = file.read_row_group(group, columns=list(columns), use_threads=False)
         return _wanted(table, columns, dictionaries)
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    try:
+        yield
     except (OSError, pa.ArrowException) as error:
-        raise _unreadable(path, error) from error
-
-
-def _unreadable(path: Path, error: Exception) -> InputError:
-    first = str(error).splitlines()[0] if str(error) else type(error).__name__
-    return InputError(path, found=f"it cannot be read ({first})", advice="import the reports again")
+        first = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InputError(path, found=f"it cannot be read ({first})", advice="import the reports again") from error

@@ -175,9 +175,8 @@ class DiskSorter:
                 lowest = first if lowest is None else min(lowest, first)
                 if run.unread:
                     bound = run.last if bound is None else min(bound, run.last)
-            if (
-                bound is None and waiting
-            ):  # all open runs are in memory; up to the next run's first key they are complete
+            # all open runs are in memory; up to the next run's first key they are complete
+            if bound is None and waiting:
                 bound = waiting[-1][1].first
             taken = [block for _, run in opened for block in run.take(bound)]
             if taken:

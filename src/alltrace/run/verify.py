@@ -73,9 +73,8 @@ def remove_damaged_folders(run: Path) -> None:
 def _derived(run: Path) -> dict[str, list[tuple[str, str]]]:
     """The folders of data derived from ranks on demand: the damaged files of each, and what is wrong with them."""
     by_folder = {ALIGN: list(_damaged(run, ALIGN, FACTS)) if (run / ALIGN).is_dir() else [], TILES: [], FINDINGS: []}
-    for part in sorted(
-        p.parent for p in (run / OPERATIONS).glob(f"rank=*/{PART_RECORD}")
-    ):  # without it the part is unfinished
+    # without it the part is unfinished
+    for part in sorted(p.parent for p in (run / OPERATIONS).glob(f"rank=*/{PART_RECORD}")):
         name = part.relative_to(run).as_posix()
         by_folder[name] = list(_damaged(run, name, PART_RECORD))
     if (run / DEVICES / MANIFEST).is_file():

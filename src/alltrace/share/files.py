@@ -88,9 +88,8 @@ def _texts_of_ranges(run: Path, facts: dict[str, Any], names: list[dict[str, Any
 
 def _copy(files: CheckedFiles, name: str, target: Path, words: Words, renamed: dict[str, str]) -> int:
     """Write a file of a run; how many payloads were left out."""
-    ids = {
-        name_id(old): name_id(new) for old, new in renamed.items()
-    }  # an id is a hash of its text, which can be guessed
+    # an id is a hash of its text, which can be guessed
+    ids = {name_id(old): name_id(new) for old, new in renamed.items()}
     target.parent.mkdir(parents=True, exist_ok=True)
     source = files.path(name)
     if target.suffix != ".parquet":

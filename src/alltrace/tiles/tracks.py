@@ -69,9 +69,8 @@ class Samples:
     def read(self, table: Any) -> tuple[NDArray[Any], NDArray[Any], list[NDArray[Any]]]:
         """Of rows of the table, all its rows where a value holds: times, values, and the columns of tracks."""
         if not self.holds:
-            worth = (
-                table.column(self.value).to_numpy().astype(np.float64, copy=False)
-            )  # NaN for a sample without a value
+            # NaN for a sample without a value
+            worth = table.column(self.value).to_numpy().astype(np.float64, copy=False)
             return integers(table, self.time), worth, [integers(table, c) for c in self.track]
         events = table
         if self.table == "memory":

@@ -52,9 +52,8 @@ def merge(starts: Int64, ends: Int64) -> Merged:
         order = np.argsort(starts, kind="stable")
         count = core.merge_sorted(starts[order], ends[order], out_starts, out_ends)
     if 2 * count >= len(starts):
-        return Merged(
-            out_starts[:count], out_ends[:count]
-        )  # what is behind them was never written, and takes no memory
+        # what is behind them was never written, and takes no memory
+        return Merged(out_starts[:count], out_ends[:count])
     return Merged(out_starts[:count].copy(), out_ends[:count].copy())
 
 

@@ -27,9 +27,8 @@ class NestingSweep:
         self._row = 0
         self._frontier = np.zeros((4, 0), np.int64)
         self._state = np.zeros(2, np.int64)
-        self.crosses = np.zeros(
-            0, np.bool_
-        )  # whether each of the last ranges begins in an earlier one and ends after it
+        # whether each of the last ranges begins in an earlier one and ends after it
+        self.crosses = np.zeros(0, np.bool_)
 
     def step(self, wanted: NDArray[np.bool_], tracks: Int64, starts: Int64, ends: Int64) -> tuple[Int64, Int64]:
         # `wanted`: bool array of n: which rows take part; the others only count as rows. `ends`: int64 array of n ends,

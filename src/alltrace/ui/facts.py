@@ -127,9 +127,8 @@ def _findings(session: Session, advance: Callable[[int], None]) -> dict[str, Any
     cards = []
     for card, row in zip(diagnosis.cards, result.table.to_pylist(), strict=True):
         place = places.of(card.kind, card.ranks, row["where"])
-        if (
-            place is not None and place.event is None
-        ):  # nothing of it can be pointed at, so the sentence says what to look for
+        # nothing of it can be pointed at, so the sentence says what to look for
+        if place is not None and place.event is None:
             place = place._replace(says=f"{card.what}: {place.says}")
         parts = {"proof": card.proof, "place": place, "step_times": card.step_times}
         cards.append(card._asdict() | {name: None if part is None else part._asdict() for name, part in parts.items()})

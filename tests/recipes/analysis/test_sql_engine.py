@@ -42,11 +42,21 @@ def test_a_sum_beyond_128_bits_is_refused_in_a_sentence() -> None:
         run_statement("SELECT sum(i) FROM (VALUES (170141183460469231731687303715884105727::HUGEINT), (1)) t(i)", {})
 
 
+def test_few_rows_take_one_thread_and_many_as_many_as_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    statement = "SELECT current_setting('threads') AS n, (SELECT count(*) FROM events) AS events"
+    usual = sql_engine._Engine().database.sql("SELECT current_setting('threads')").fetchall()[0][0]
+    few = pa.table({"a": [1, 2]})
+    parts = PartRows([Part(0, few)])  # how many rows they have is not known
+    for most, table, threads in ((3, few, 1), (2, few, usual), (3, few, 1), (3, parts, usual)):
+        monkeypatch.setattr(sql_engine, "_MANY_ROWS", most)
+        assert run_statement(statement, {"events": table}).to_pylist() == [{"n": threads, "events": 2}]
+
+
 def test_memory_and_disk_that_do_not_suffice_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sql_engine, "_LIMITS", ("SET memory_limit = '8MiB'",) * 3)
     engine = sql_engine._Engine()
     engine.database.execute("SET max_temp_directory_size = '0KiB'")
-    monkeypatch.setattr(sql_engine, "_engine", lambda: engine)
+    monkeypatch.setattr(sql_engine, "_engine", lambda _: engine)
     with pytest.raises(AlltraceError, match=r"do not suffice for this query .*set TMPDIR"):
         run_statement("SELECT a, count(*) FROM (SELECT hash(range) AS a FROM range(3000000)) GROUP BY a ORDER BY a", {})
 
@@ -56,7 +66,7 @@ def test_what_cannot_go_to_disk_gets_more_memory(monkeypatch: pytest.MonkeyPatch
         sql_engine, "_LIMITS", ("SET memory_limit = '8MiB'", "SET memory_limit = '1GiB'", "SELECT no_such_limit")
     )
     engine = sql_engine._Engine()
-    monkeypatch.setattr(sql_engine, "_engine", lambda: engine)
+    monkeypatch.setattr(sql_engine, "_engine", lambda _: engine)
     found = run_statement("SELECT median(range) AS m FROM range(3000001)", {})
     assert found.column("m").to_pylist() == [1_500_000.0]
     run_statement("SELECT 1", {})  # the next one begins with little again
@@ -66,7 +76,7 @@ def test_what_cannot_go_to_disk_gets_more_memory(monkeypatch: pytest.MonkeyPatch
 def test_a_statement_that_spills_is_exact_and_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sql_engine, "_LIMITS", ("SET memory_limit = '64MiB'", "SELECT no_such_limit"))
     engine = sql_engine._Engine()
-    monkeypatch.setattr(sql_engine, "_engine", lambda: engine)
+    monkeypatch.setattr(sql_engine, "_engine", lambda _: engine)
     found = run_statement(
         "SELECT sum(n) AS n FROM (SELECT hash(range) AS a, count(*) AS n FROM range(2000000) GROUP BY a)", {}
     )

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
 
 import pyarrow as pa
 import pytest
@@ -15,6 +17,7 @@ from alltrace.recipes.execution.ask_all import ask_all
 from alltrace.recipes.questions import diagnose
 from alltrace.recipes.registry import find
 from alltrace.replay import rank_graph
+from alltrace.run import derived
 from alltrace.run.importer import import_reports
 from alltrace.run.store import Run
 from alltrace.run.verify import remove_damaged_folders, verify
@@ -185,6 +188,23 @@ def test_an_interrupted_question_goes_on(run, made, monkeypatch):
     forget(made)
     diagnosed(run)
     assert forget(made) == {"contribution": [2, 3], "graph": [2, 3]}
+
+
+def test_drafts_of_killed_processes_are_removed_without_a_list_for_each_rank(run, made, monkeypatch):
+    diagnosed(run)
+    part = next((run / "findings" / "graph").glob("*.part"))
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    draft = part.with_name(f".{part.name}.{os.uname().nodename}-{gone.pid}.tmp")
+    draft.touch()
+    part.unlink()
+    listed = []
+    monkeypatch.setattr(derived, "remove_drafts", lambda place, **_: listed.append(place.name))
+    diagnosed(run)
+    assert part.exists()
+    assert not draft.exists()
+    assert "diagnose.arrow" in listed
+    assert not any(name.startswith("rank=") for name in listed)
 
 
 def test_of_a_rank_anew_only_its_own_part_is_made(reports, run, made, tmp_path):

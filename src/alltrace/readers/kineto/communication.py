@@ -258,9 +258,8 @@ class Communication:
             pair: self._group(*pair)
             for pair in {*zip(*(kernels[f].tolist() for f in ("group", "members", "group_size")), strict=True)}
         }
-        same: dict[
-            _Group | None, _Group | None
-        ] = {}  # one object for each group: to compare thousands of members takes long
+        # one object for each group: to compare thousands of members takes long
+        same: dict[_Group | None, _Group | None] = {}
         groups = {pair: same.setdefault(group, group) for pair, group in groups.items()}
         of_kernel = [
             groups[p] for p in zip(*(kernels[f].tolist() for f in ("group", "members", "group_size")), strict=True)

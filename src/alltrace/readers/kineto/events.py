@@ -35,9 +35,8 @@ class Block:
 class Scan:
     """What is read in addition to the events."""
 
-    metadata: dict[str, Any] = field(
-        default_factory=dict
-    )  # the top-level members other than `traceEvents`, as JSON values
+    # the top-level members other than `traceEvents`, as JSON values
+    metadata: dict[str, Any] = field(default_factory=dict)
     texts: list[bytes] = field(default_factory=list)  # the strings by code, as bytes
     events: int = 0  # whole events read
     broken: int = 0  # events that are not valid JSON and were passed over
@@ -189,9 +188,8 @@ def decoded(text: bytes) -> str:
         decoded = str(json.loads('"' + text.decode("utf-8", "surrogateescape") + '"', strict=False))
     except ValueError:
         return text_of_bytes(text)
-    return decoded.encode(
-        "utf-8", "backslashreplace"
-    ).decode()  # what is not UTF-8, or half of a surrogate pair, is shown escaped
+    # what is not UTF-8, or half of a surrogate pair, is shown escaped
+    return decoded.encode("utf-8", "backslashreplace").decode()
 
 
 def _parsed(text: bytes) -> Any:

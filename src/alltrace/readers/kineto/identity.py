@@ -229,9 +229,8 @@ def _take(facts: Facts, reader: Scanner, *, first: bool) -> None:
         stated = block["rank"][known.classes("all", lambda text: int(text in _ALL_RANKS), block["group"]) == 1]
         facts.group_ranks.update(stated[stated >= 0].tolist())
         times = block["ts"][(block["ts"] != NOTHING) & (role != categories.OTHER)]
-        times = (
-            times[times > 0] if (times > 0).any() else times
-        )  # events that lost their time have 0, or 0 less the base
+        # events that lost their time have 0, or 0 less the base
+        times = times[times > 0] if (times > 0).any() else times
         if len(times):
             most = len(times) * 99 // 100
             last_ns = int(np.partition(times, most)[most])

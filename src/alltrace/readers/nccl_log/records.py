@@ -55,9 +55,8 @@ class Records:
     samples: list[tuple[int, str]] = field(default_factory=list)
     # communicator number by the placeholder that `edges`, `rings`, `trees` and `tuning` have for it
     aliases: dict[int, int] = field(default_factory=dict)
-    zoned: set[bool] = field(
-        default_factory=set
-    )  # whether the times of lines have a zone, or count from 1970; both if some do
+    # whether the times of lines have a zone, or count from 1970; both if some do
+    zoned: set[bool] = field(default_factory=set)
     dropped: int = 0  # entries left out because there are more than `MOST_ENTRIES` of a kind
 
     def not_understood(self, line: int, text: bytes) -> None:

@@ -107,9 +107,8 @@ class TestRun:
     program: str | None = None  # the program, or None if neither the file's text nor its name has it
     version: str | None = None  # version, library: versions of nccl-tests and NCCL, from 2.16 on
     library: str | None = None
-    ranks: list[tuple[int, int, str, int, str]] = field(
-        default_factory=list
-    )  # (rank, group, host, device, device name)
+    # (rank, group, host, device, device name)
+    ranks: list[tuple[int, int, str, int, str]] = field(default_factory=list)
     rows: list[Row] = field(default_factory=list)  # the table
     average: float | None = None  # the average bus bandwidth that the program printed
     failed: bool = False  # whether it says that it failed

@@ -33,9 +33,8 @@ class Field(NamedTuple):
     column: str | None = None  # the source column
     words: tuple[str, ...] = ()  # the words of an enum
     word: str | None = None  # the constant
-    otherwise: tuple[
-        str, ...
-    ] = ()  # for `string`: words for the number in the column `otherwise_column` if the name is null
+    # for `string`: words for the number in the column `otherwise_column` if the name is null
+    otherwise: tuple[str, ...] = ()
     otherwise_column: str | None = None  # see `otherwise`
 
 

@@ -43,9 +43,8 @@ class Strings:
         self._dense: Any = None
         self._sorted: Any = None
         if top < 4 * count + _DENSE_SLACK:
-            self._dense = np.full(
-                top + 2, -1, np.int32 if count < 2**31 else np.int64
-            )  # the last place is for ids too large
+            # the last place is for ids too large
+            self._dense = np.full(top + 2, -1, np.int32 if count < 2**31 else np.int64)
             good = keys >= 0
             self._dense[keys[good]] = np.flatnonzero(good)
             self._hash_of = np.zeros(len(self._dense), np.int64)  # by id, after its first use

@@ -43,9 +43,8 @@ class GpuWork:
     call: Int64  # index into `calls` of the call that launched it, the earliest of several; -1 if none is known
     direction: NDArray[np.int16]  # of copies and fills the row of its word in `directions`; -1 for others
     directions: list[str]  # such as `HtoD`
-    calls: Mapping[
-        str, Int64
-    ]  # `thread`, `start` and `end` of the calls that launched something, and `row` in the table `api`
+    # `thread`, `start` and `end` of the calls that launched something, and `row` in the table `api`
+    calls: Mapping[str, Int64]
 
     def of_calls(self, column: str, rows: Int64) -> Int64:
         """A column of the calls of the work in `rows`; -1 if the call is not known."""

@@ -54,10 +54,14 @@ def distribution_statement(keys: Sequence[str], events: str) -> str:
     )
 
 
-def merged_statement(keys: Sequence[str], *, ranks: bool = False) -> str:
-    """The distributions of all ranks in one, as a SELECT over `parts`; `ranks`: also a row of count 0 for each rank."""
+def merged_statement(keys: Sequence[str], *, ranks: bool = False, events: str | None = None) -> str:
+    """The distributions of all ranks in one, as a SELECT over `parts`; `ranks`: also a row of count 0 for each rank.
+
+    `events`: those that the distributions would be of, in place of `parts`; see `distribution_statement`.
+    """
     columns = ", ".join(keys)
-    added = (
+    added = "" if events is None else f"WITH parts AS (SELECT *, 1 AS count FROM ({events}) WHERE value IS NOT NULL)\n"
+    added += (
         f"SELECT min(rank) AS rank, {columns}, value, sum(count)::BIGINT AS count\nFROM parts GROUP BY {columns}, value"
     )
     owners = f"\nUNION ALL SELECT rank, {columns}, min(value), 0\nFROM parts GROUP BY rank, {columns}"

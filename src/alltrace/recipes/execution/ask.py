@@ -31,7 +31,7 @@ from alltrace.trace.errors import UsageError
 _Item: TypeAlias = tuple[int, RankWindow | None, RankParts | None]
 """What a task is sent of a rank: its number, the rows that count, and the parts that are kept."""
 
-_ROWS_AT_ONCE = 1 << 18
+_ROWS_AT_ONCE = 1 << 19
 """Rows of ranks asked together: less memory than a large rank takes, and tasks enough for many processes."""
 
 

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from alltrace.recipes.execution.shared_tables import kept_once
-from alltrace.run.derived import Place, digest
+from alltrace.run.derived import Place, digest, remove_drafts
 from alltrace.run.manifest import RankRecord
 from alltrace.run.overlay import MEMBERS, STEPS, collectives_file, rank_signature
 from alltrace.run.rank import Placeable, Rank
@@ -52,7 +52,7 @@ class RankParts(NamedTuple):
         if stored is not None:
             return stored
         part = make(rank)
-        place.keep(lambda path, signature: write_object(path, part, signature))
+        place.keep(lambda path, signature: write_object(path, part, signature), tidy=False)
         return part
 
 
@@ -142,4 +142,6 @@ def _existing(folder: Path, made_from: Mapping[int, str], others: Container[int]
         elif rank not in others:
             with suppress(OSError):
                 path.unlink()
+    for draft in folder.glob(f"*/.rank=*{_ENDING}.*"):  # of all parts at once: each one's folder lists all ranks
+        remove_drafts(draft.with_name(draft.name.removeprefix(".").partition(_ENDING)[0] + _ENDING))
     return {rank: frozenset(names) for rank, names in by_rank.items()}

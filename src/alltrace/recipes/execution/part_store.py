@@ -107,9 +107,8 @@ class PartStore(PartFiles):
         super().__init__(held_bytes)
         self._found: dict[int, dict[int, Part | str | None]] = {}  # None: it is among the objects
         self._taken: list[Path] = []
-        self._objects: dict[
-            int, Path | dict[int, Any]
-        ] = {}  # of each rank those on disk, by question once they were read
+        # of each rank those on disk, by question once they were read
+        self._objects: dict[int, Path | dict[int, Any]] = {}
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

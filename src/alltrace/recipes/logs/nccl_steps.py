@@ -70,9 +70,8 @@ class StepsByTime:
         first = np.searchsorted(self._times.end_ns + (self._end_ns - 1), time, side="right")
         last = np.searchsorted(self._times.end_ns, time + (self._call_ns[log] - 1), side="right")
         behind = len(self._times.end_ns)
-        return np.where(time == ABSENT, 0, first), np.where(
-            time == ABSENT, behind, last
-        )  # without a time it may be of any
+        # without a time it may be of any
+        return np.where(time == ABSENT, 0, first), np.where(time == ABSENT, behind, last)
 
     def _batches(self) -> Iterator[tuple[int, Any]]:
         return ((log, batch) for log, batch in self._logs.calls() if log in self.which)

@@ -284,9 +284,8 @@ class Replaced:
 
     def tree(self, *, comparable: bool) -> list[dict[str, Any]]:
         """The rows of the answer `--by-tree`; `comparable`: whether times of the runs can be subtracted."""
-        sums: dict[
-            tuple[str, ...], list[float]
-        ] = {}  # of each range and kernel: number and time in run A, the same in run B
+        # of each range and kernel: number and time in run A, the same in run B
+        sums: dict[tuple[str, ...], list[float]] = {}
         for side, path, kernel in self._kernels:
             first, steps = "ab".index(side), (self._steps or (1, 1))["ab".index(side)]
             for depth in range(len(path) + 1):

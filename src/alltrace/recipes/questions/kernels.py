@@ -39,11 +39,8 @@ READS: Reads = {"kernels": ("start", "end", "name", "short_name", "kind")}
 
 CHART = Chart("bars", "name", ("total_ns",), title="Time in each kernel")
 
-MAP_SQL = distribution_statement(
-    _KEYS,
-    'SELECT rank, coalesce({name}) AS name, kind, "end" - start AS value FROM kernels WHERE $kind IS NULL OR kind ='
-    " $kind",
-)
+_EVENTS = """SELECT rank, coalesce({name}) AS name, kind, "end" - start AS value FROM kernels
+WHERE $kind IS NULL OR kind = $kind"""
 
 
 def _columns(options: Options) -> col.Columns:
@@ -58,13 +55,13 @@ def _chart(options: Options) -> Chart | None:
     return Chart("stacked_bars", "rank", ("total_ns",), "name", title="Time in kernels on each rank")
 
 
-def _map_statement(options: Options) -> str:
+def _events(options: Options) -> str:
     """Which of the two names is the kernel's; the other is used if a report lacks it."""
-    return MAP_SQL.format_map({"name": "short_name, name" if options["names"] == "short" else "name, short_name"})
+    return _EVENTS.format_map({"name": "short_name, name" if options["names"] == "short" else "name, short_name"})
 
 
-def _merge_statement(options: Options) -> str | None:
-    return None if options["by_rank"] else merged_statement(_KEYS, ranks=True)
+def _merge_statement(options: Options, events: str | None = None) -> str | None:
+    return None if options["by_rank"] else merged_statement(_KEYS, ranks=True, events=events)
 
 
 def _reduce_statement(options: Options) -> str:
@@ -88,7 +85,13 @@ def _merge(parts: Sequence[Part], run: RunFacts, options: Options) -> Answer:
     return Answer.of((), columns, notes)
 
 
-SQL = Statements(READS, map=_map_statement, reduce=_reduce_statement, merge=_merge_statement)
+SQL = Statements(
+    READS,
+    map=lambda options: distribution_statement(_KEYS, _events(options)),
+    together=lambda options: _merge_statement(options, _events(options)),
+    reduce=_reduce_statement,
+    merge=_merge_statement,
+)
 
 
 QUESTION = Question(

@@ -73,7 +73,6 @@ SELECT name, max(count) AS launches,
 FROM statistics GROUP BY name ORDER BY launches DESC, coalesce(name, '') LIMIT if($top = 0, NULL, $top)
 """
 _KEYS = {"kernel": ("name", "word"), "call": ("name",)}
-_MAP_SQL = distribution_statement(("{keys}measure",), _VALUES)
 
 _LAUNCHES = (
     col.whole("launches", "kernels, copies and fills with a known call"),
@@ -139,7 +138,15 @@ def _columns(options: Options) -> col.Columns:
 def _map_statement(options: Options) -> str:
     if _stand_alone(options):
         return _OF_EACH_RANK
-    return _MAP_SQL.format_map({"keys": "".join(f"{key}, " for key in _KEYS[options["by"]])})
+    return distribution_statement((*_KEYS[options["by"]], "measure"), _values(options))
+
+
+def _values(options: Options) -> str:
+    return _VALUES.format_map({"keys": "".join(f"{key}, " for key in _KEYS.get(options["by"], ()))})
+
+
+def _merge_statement(options: Options, events: str | None = None) -> str | None:
+    return None if _stand_alone(options) else merged_statement((*_KEYS[options["by"]], "measure"), events=events)
 
 
 def _rank_tables(rank: Rank, options: Options) -> dict[str, Any]:
@@ -181,7 +188,8 @@ SQL = Statements(
     TABLES,
     map=_map_statement,
     reduce=_reduce_statement,
-    merge=lambda options: None if _stand_alone(options) else merged_statement((*_KEYS[options["by"]], "measure")),
+    merge=_merge_statement,
+    together=lambda options: _merge_statement(options, _values(options)),
     stand_alone=_stand_alone,
     rank_tables=_rank_tables,
     computed="which call launched which work",

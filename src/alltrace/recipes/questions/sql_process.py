@@ -134,9 +134,8 @@ def _serve() -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (processor_seconds, processor_seconds + 2))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.setitimer(
-        signal.ITIMER_REAL, limits.seconds + _GRACE_SECONDS
-    )  # the system ends it, whatever it is doing then
+    # the system ends it, whatever it is doing then
+    signal.setitimer(signal.ITIMER_REAL, limits.seconds + _GRACE_SECONDS)
     try:
         answer = query(run, request["text"], limits)
         reply = _packed(answer)

@@ -96,9 +96,8 @@ def _try_connect(access: Access, *, immutable: bool) -> sqlite3.Connection:
         opened.text_factory = bytes
         for pragma in ("trusted_schema=OFF", "cell_size_check=ON", "query_only=ON", "mmap_size=0"):
             opened.execute(f"PRAGMA {pragma}")
-        opened.execute(
-            "SELECT count(*) FROM sqlite_master"
-        ).fetchone()  # takes the lock, finds a journal, reads the schema
+        # takes the lock, finds a journal, reads the schema
+        opened.execute("SELECT count(*) FROM sqlite_master").fetchone()
     except sqlite3.Error:
         opened.close()
         raise
