@@ -10,13 +10,13 @@ from tests.making import flip
 
 from alltrace.align.store import aligned
 from alltrace.engine.tasks import run_tasks
+from alltrace.recipes.analysis import run_replay
 from alltrace.recipes.base import Question
 from alltrace.recipes.execution import kept_parts
 from alltrace.recipes.execution.ask import ask
 from alltrace.recipes.execution.ask_all import ask_all
 from alltrace.recipes.questions import diagnose
 from alltrace.recipes.registry import find
-from alltrace.replay import rank_graph
 from alltrace.run import derived
 from alltrace.run.importer import import_reports
 from alltrace.run.store import Run
@@ -53,7 +53,7 @@ def made(monkeypatch):
     """The ranks whose contributions and graphs are made; parts of small runs are kept too."""
     monkeypatch.setattr(kept_parts, "ROWS_WORTH_KEEPING", 0)
     made = {"contribution": [], "graph": []}
-    contribution, graph = diagnose._contribution, rank_graph.rank_graph
+    contribution, graph = diagnose._contribution, run_replay.rank_graph
 
     def contribute(rank):
         made["contribution"].append(rank.rank)
@@ -64,7 +64,7 @@ def made(monkeypatch):
         return graph(rank, matched)
 
     monkeypatch.setattr(diagnose, "_contribution", contribute)
-    monkeypatch.setattr(rank_graph, "rank_graph", draw)
+    monkeypatch.setattr(run_replay, "rank_graph", draw)
     return made
 
 

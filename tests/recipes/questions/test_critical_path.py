@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from tests.making import COMPUTE_KERNEL, make_run
 
+from alltrace.recipes.questions import critical_path as question
 from alltrace.recipes.questions.critical_path import _shares
 from alltrace.replay import path
 
@@ -13,7 +14,7 @@ from alltrace.replay import path
 @pytest.mark.parametrize("seed", range(5))
 def test_each_share_is_the_time_of_its_pieces(monkeypatch, seed):
     draw = np.random.default_rng(seed)
-    monkeypatch.setattr(path, "rank_slack_ns", lambda _: {1: 7})
+    monkeypatch.setattr(question, "rank_slack_ns", lambda _: {1: 7})
     rank, kind, time = draw.integers(0, 4, 60), draw.integers(0, len(path.CLASSES), 60), draw.integers(1, 99, 60)
     pieces = path.Pieces(np.cumsum(time), time, rank, kind, np.arange(60))
     rows = _shares(None, pieces)

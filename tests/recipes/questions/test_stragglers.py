@@ -11,10 +11,8 @@ import pytest
 from tests.making import collective, copy, kernel, make_run
 from tests.recipes.questions.diagnose.test_compute import run_of
 
-from alltrace.recipes.analysis import lateness as patterns
 from alltrace.recipes.analysis.lateness import Lateness
 from alltrace.recipes.questions import stragglers
-from alltrace.replay import path
 from alltrace.trace.errors import UsageError
 from alltrace.trace.intervals import difference, merge
 
@@ -65,9 +63,9 @@ def test_every_rank_has_what_its_own_members_tell(monkeypatch, seed):
     monkeypatch.setattr(stragglers, "peers_in", lambda *_: None)
     monkeypatch.setattr(stragglers, "replay_notes", lambda *_: [])
     monkeypatch.setattr(stragglers, "other_culprit", lambda *_: [])
-    monkeypatch.setattr(path, "blame_ns", lambda *_: ({}, 0.0))
-    monkeypatch.setattr(patterns, "own_excess", lambda *_: {})
-    monkeypatch.setattr(patterns, "stages", lambda _: [])
+    monkeypatch.setattr(stragglers, "blame_ns", lambda *_: ({}, 0.0))
+    monkeypatch.setattr(stragglers, "own_excess", lambda *_: {})
+    monkeypatch.setattr(stragglers, "stages", lambda _: [])
     monkeypatch.setattr(stragglers._Question, "_name_ranges", lambda *_: None)
     monkeypatch.setattr(stragglers._Question, "_roots", lambda *_: ({}, {}))
     rows, _ = asked.answer()
