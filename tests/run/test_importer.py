@@ -13,6 +13,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+import tracemalloc
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -25,12 +26,13 @@ import pytest
 from alltrace.readers.base import Report, ReportProcess
 from alltrace.readers.nsys.read import NsysReader
 from alltrace.readers.registry import open_report
-from alltrace.run import checksums, importer, open_readers, pieces, rank_import
+from alltrace.run import checksums, importer, pieces, rank_import
 from alltrace.run.identity import plan_ranks
 from alltrace.run.import_progress import Watcher
 from alltrace.run.importer import import_reports
 from alltrace.run.json_files import read_json, write_json
 from alltrace.run.manifest import MANIFEST, ReportRecord, read_manifest
+from alltrace.run.rank_tasks import Probe, RankTasks
 from alltrace.run.same_recording import planned
 from alltrace.run.store import Run
 from alltrace.synth import write_run
@@ -467,19 +469,35 @@ def test_one_rank_of_a_shared_report_made_again_gets_its_own_rows_only(corpus, t
         assert contents(run) == before
 
 
+def tasks_of(count: int):
+    paths = [f"/x/rank{n}.sqlite" for n in range(count)]
+    job = [Report(path, "test", "test", processes=(ReportProcess(0, n, gpu=True),)) for n, path in enumerate(paths)]
+    probes = [Probe(ReportRecord(r.path, 1, "x"), r, 100) for r in job]
+    plan, rules = plan_ranks(job), built_in_rules()
+    return lambda: RankTasks(Path("run"), plan, plan.ranks, probes, ("kernels",), rules, {})
+
+
 @pytest.mark.slow
 def test_thousands_of_ranks_are_put_into_tasks_at_once():
     count = 8000
-    found = [
-        Report(f"/x/rank{n}.sqlite", "test", "test", processes=(ReportProcess(0, n, gpu=True),)) for n in range(count)
-    ]
-    probes = [importer._Probe(ReportRecord(r.path, 1, "x"), r, 100) for r in found]
-    plan = plan_ranks(found)
+    put = tasks_of(count)
     began = time.process_time()
-    signatures: dict = {n: {} for n in range(count)}
-    tasks = importer._tasks(Path("run"), plan, plan.ranks, probes, ("kernels",), signatures, built_in_rules(), 1, {})
+    tasks = put()
     assert time.process_time() - began < 4  # was 17 s
     assert [[r.rank for r in t.ranks] for t in tasks] == [[n] for n in range(count)]
+
+
+def test_little_is_there_of_a_task_before_it_is_taken():
+    count = 1000
+    put = tasks_of(count)
+    tracemalloc.start()
+    try:
+        tasks = put()
+        size, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (len(tasks), tasks[7].owners, tasks[7].rows) == (count, {7: ((7, (0,)),)}, {7: 100})
+    assert size < 1000 * count  # was 2.4 kB
 
 
 PEAK = """
@@ -548,9 +566,9 @@ def test_a_report_that_changed_between_the_looks_is_never_called_the_same(report
     assert [r.reports for r in second.ranks] == [(1,), (0,)]
 
 
-@pytest.mark.parametrize(("most_open", "jobs", "again"), [(256, 1, 0), (1, 1, 1), (256, 2, 0)])
-def test_a_small_report_is_opened_once(reports, tiny_run, tmp_path, monkeypatch, most_open, jobs, again):
-    """Others that it would take to keep open are opened again, and processes of their own open what they read."""
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_report_alone_is_opened_once(reports, tmp_path, monkeypatch, count):
+    """Several are opened again, so that an import holds one at a time."""
     opened, closed = [], []
 
     def noting(path, *more):
@@ -560,23 +578,38 @@ def test_a_small_report_is_opened_once(reports, tiny_run, tmp_path, monkeypatch,
         monkeypatch.setattr(reader, "close", lambda: (closed.append(path), close()))
         return reader
 
-    monkeypatch.setattr(open_readers, "_MOST_OPEN", most_open)
     monkeypatch.setattr(importer, "open_report", lambda path, scratch=None: noting(path, (), scratch))
     monkeypatch.setattr(rank_import, "open_report", noting)
-    import_reports([str(reports)], tmp_path / "run", jobs=jobs)
-    assert len(opened) == 2 + again
+    import_reports([str(reports / f"tiny_rank{n}.sqlite") for n in range(count)], tmp_path / "run", jobs=1)
+    assert len(opened) == (1 if count == 1 else 2 * count)
     assert sorted(closed) == sorted(opened)
-    assert contents(tmp_path / "run") == contents(tiny_run)
 
 
-def test_reports_that_stay_open_are_closed_if_the_import_fails(reports, tmp_path, monkeypatch):
+def test_no_folder_is_removed_if_each_report_is_of_one_rank(reports, tmp_path, monkeypatch):
+    """A file system such as ext4 makes files slower for minutes after something was removed."""
+    removed, rmdir = [], os.rmdir
+    monkeypatch.setattr(os, "rmdir", lambda path, **more: (rmdir(path, **more), removed.append(path)))
+    import_reports([str(reports)], tmp_path / "run", jobs=1)
+    assert removed == []
+    assert {p.name for p in (tmp_path / "run" / "ranks").iterdir()} == {"rank=0", "rank=1"}
+
+
+def test_a_report_that_stays_open_is_closed_if_the_import_fails(reports, tmp_path, monkeypatch):
     closed = []
     monkeypatch.setattr(NsysReader, "close", lambda reader: closed.append(reader.report.path))
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "other").touch()
     with pytest.raises(InputError, match="a folder with other files in it"):
-        import_reports([str(reports)], tmp_path / "run", jobs=1)
-    assert len(set(closed)) == 2
+        import_reports([str(reports / "tiny_rank0.sqlite")], tmp_path / "run", jobs=1)
+    assert len(closed) == 1
+
+
+def test_reports_of_a_job_share_the_words_of_their_environments(reports, tmp_path):
+    one, other = (r.environment for r in import_reports([str(reports)], tmp_path / "run", jobs=1).reports)
+    equal = [name for name in one if one[name] == other.get(name)]
+    assert equal
+    assert all(one[name] is other[name] for name in equal)
+    assert {id(name) for name in one} == {id(name) for name in other}
 
 
 def test_lengths_are_those_of_aligned_times(reports, tmp_path):
@@ -718,15 +751,14 @@ def test_what_was_made_to_open_a_report_stays_with_it_if_others_are_left_out():
         Report(f"/x/rank{n}.nsys-rep", "test", "test", processes=(ReportProcess(0, n, gpu=True),)) for n in range(3)
     ]
     probes = [
-        importer._Probe(ReportRecord(r.path, 1, "same" if n < 2 else "x"), r, 100, scratch=f"/s/{n}")
+        Probe(ReportRecord(r.path, 1, "same" if n < 2 else "x"), r, 100, scratch=f"/s/{n}")
         for n, r in enumerate(reports)
     ]
     probes[1] = probes[1]._replace(report=reports[1]._replace(path="/x/a-longer-copy.nsys-rep"))
     taken, plan = planned([Path(p.record.path) for p in probes], probes, None)
     assert taken == [0, 2]
     ones = [probes[n] for n in taken]
-    signatures: dict = {r.rank: {} for r in plan.ranks}
-    tasks = importer._tasks(Path("run"), plan, plan.ranks, ones, ("kernels",), signatures, built_in_rules(), 1, {})
+    tasks = RankTasks(Path("run"), plan, plan.ranks, ones, ("kernels",), built_in_rules(), {})
     assert {task.scratch[n]: task.reports[n].path for task in tasks for n in task.reports} == {
         "/s/0": "/x/rank0.nsys-rep",
         "/s/2": "/x/rank2.nsys-rep",

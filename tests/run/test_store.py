@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import shutil
+import tracemalloc
 from dataclasses import replace
 
 import pyarrow as pa
@@ -20,6 +21,8 @@ from alltrace.run.manifest import (
     MANIFEST,
     Clock,
     Manifest,
+    RankRecord,
+    ReportRecord,
     is_run,
     plain,
     rank_from_json,
@@ -309,3 +312,17 @@ def test_json_is_checked_and_written_member_by_member(tmp_path):
         stored = json.loads((tmp_path / "x.json").read_text(encoding="utf-8"))
         assert stored.pop("checksum") == xxhash.xxh3_128_hexdigest(json.dumps(value).encode())
         assert stored == value
+
+
+def test_the_manifest_of_thousands_of_ranks_is_written_rank_by_rank(tmp_path):
+    count = 2000
+    ranks = [RankRecord(n, 0, "h", (n,), (), "RANK", (n,), rows=dict.fromkeys("abcdefgh", n)) for n in range(count)]
+    manifest = Manifest(tuple(ReportRecord(f"{n}.sqlite", 1, "") for n in range(count)), tuple(ranks))
+    tracemalloc.start()
+    try:
+        write_manifest(tmp_path, manifest)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert read_manifest(tmp_path) == manifest
+    assert peak < 200 * count  # was 2.5 kB

@@ -40,7 +40,6 @@ class Spool:
         self._folder = scratch_folder("alltrace-rows-")
         self._advance = advance  # is called with the number of rows that were written
         self._writers: dict[str, Any] = {}
-        self._rows: dict[str, int] = {}
 
     def _path(self, table: str) -> Path:
         return Path(self._folder.name) / f"{table}.arrows"
@@ -53,7 +52,6 @@ class Spool:
                 options = pa.ipc.IpcWriteOptions(compression="lz4")
                 self._writers[table] = pa.ipc.new_stream(str(self._path(table)), batch.schema, options=options)
             self._writers[table].write_batch(batch)
-        self._rows[table] = self._rows.get(table, 0) + batch.num_rows
         if table in TABLES:
             self._advance(batch.num_rows)
 
@@ -65,15 +63,15 @@ class Spool:
 
     def read(self, table: str) -> Iterator[dict[str, Any]]:
         """The rows of a table, in batches as they were written."""
-        if not self.rows(table):
+        if not self._path(table).is_file():
             return
         with pa.OSFile(str(self._path(table))) as file, pa.ipc.open_stream(file) as batches:
             for batch in batches:
                 yield dict(zip(batch.schema.names, batch.columns, strict=True))
 
-    def rows(self, table: str) -> int:
-        """The rows of a table."""
-        return self._rows.get(table, 0)
+    def remove(self, table: str) -> None:
+        """Remove the rows of a table."""
+        self._path(table).unlink(missing_ok=True)
 
     def close(self) -> None:
         """Remove everything."""

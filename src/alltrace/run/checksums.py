@@ -8,6 +8,7 @@ headers too, which the checksums that Parquet has for the data of pages do not.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -27,8 +28,8 @@ _CHANGED = "it is damaged: its checksum does not match"
 
 def checksums(folder: Path, record: str) -> dict[str, str]:
     """The checksum of each file below a folder but its `record`, by relative path. Raises `InputError`: unreadable."""
-    files = {p.relative_to(folder).as_posix(): p for p in sorted(folder.rglob("*")) if p.is_file()}
-    return {name: checksum(path) for name, path in files.items() if name != record}
+    paths = sorted(Path(place, name) for place, _, names in os.walk(folder) for name in names)
+    return {name: checksum(p) for p in paths if (name := p.relative_to(folder).as_posix()) != record}
 
 
 def checksum(path: Path) -> str:

@@ -21,7 +21,6 @@ class HeldColumns:
     def __init__(self, table: Table) -> None:
         self.schema: pa.Schema = table.arrow_schema()  # the table's own schema
         self._table = table
-        self._enums = [i for i, c in enumerate(table.columns) if c.type == "enum"]
         # the schema of complete held batches
         self.plain: pa.Schema = pa.schema(
             [
@@ -29,7 +28,7 @@ class HeldColumns:
                 for f, c in zip(self.schema, table.columns, strict=True)
             ]
         )
-        self._words: dict[int, dict[str, int]] = {i: {} for i in self._enums}
+        self._words: dict[int, dict[str, int]] = {i: {} for i, c in enumerate(table.columns) if c.type == "enum"}
         self._seen: dict[int, tuple[pa.Array, pa.Array]] = {}
         self._nulls: dict[pa.DataType, pa.Array] = {}
 
@@ -62,7 +61,7 @@ class HeldColumns:
     def release(self, batches: Sequence[pa.RecordBatch]) -> pa.Table:
         """Full batches as a table of the table's own schema."""
         table = pa.Table.from_batches(batches, self.plain).combine_chunks()
-        for position in self._enums:
+        for position in self._words:
             words = pa.array(list(self._words[position]), pa.string())
             codes = table.column(position)
             chunks = [pa.DictionaryArray.from_arrays(c, words) for c in codes.chunks]

@@ -12,6 +12,7 @@ import errno
 import fcntl
 import os
 import shutil
+import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -46,10 +47,10 @@ from alltrace.run.manifest import (
 )
 from alltrace.run.meeting_kernels import find_meeting_kernels
 from alltrace.run.names import Names
-from alltrace.run.open_readers import Readers, close_readers, closing_readers, staying_open
 from alltrace.run.parquet import write_parquet
 from alltrace.run.parts import PARTS, Part, part_of, read_parts, write_part
-from alltrace.run.rank_import import RankTask, import_ranks
+from alltrace.run.rank_import import RankTask, Readers, import_ranks
+from alltrace.run.rank_tasks import ROWS, Probe, RankTasks, signature_of
 from alltrace.run.report_hash import Content, file_stamps, hashing
 from alltrace.run.same_recording import planned
 from alltrace.run.shared_place import shared_place, shared_reports
@@ -77,29 +78,14 @@ _QUICK_LOOK = ".sqlite"
 _LOOKS_WORTH_A_PROCESS = 500
 _BYTES_WORTH_A_PROCESS = 2 << 30
 
-_ROWS = "reports"
-"""Of a signature: the reports' rows in the manifest, which have no part in what the rank holds."""
 _OTHER_NAME = "give another name with -o"
 _NOT_ALLOWED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.ENAMETOOLONG, errno.EINVAL)
-
-
-class _Probe(NamedTuple):
-    """What a first look at a report found: who it is about, or why it cannot be read; and its open reader."""
-
-    record: ReportRecord
-    report: Report | None
-    rows: int
-    reader: ReportReader | None = None
-    scratch: str = ""  # its folder for reusable intermediate files; empty for none
-
-    def unreadable(self, error: str) -> _Probe:
-        return _Probe(self.record._replace(error=error), None, 0)
 
 
 class _Planned(NamedTuple):
     """What is to be imported."""
 
-    probes: Sequence[_Probe]  # of all reports
+    probes: Sequence[Probe]  # of all reports
     taken: Sequence[int]  # those that are read, by number; the others are doubles
     plan: Plan
     facts: Manifest
@@ -167,11 +153,12 @@ def import_reports(
         opened.enter_context(shared_reports(reports))
         watcher.listed(len(reports))
         scratch = opened.enter_context(_scratch(reports, output))
-        readers = opened.enter_context(closing_readers())
+        readers: Readers = {}
+        opened.callback(_close, readers)
         probes = _probe_all(reports, wanted, jobs, known or {}, scratch, parts, readers, watcher)
         _check_readable(probes, strict)
 
-        def plan_of(probes: Sequence[_Probe]) -> _Planned:
+        def plan_of(probes: Sequence[Probe]) -> _Planned:
             taken, plan = planned(reports, probes, rank_from)
             only = None if tables is None else wanted
             facts = _facts(plan, [probes[n] for n in taken], only, rules, labels or Labels())
@@ -221,16 +208,16 @@ def import_part(
     with _scratch(reports, output) as scratch, ExitStack() as opened:
         try:
             stamps = [file_stamps(p) for p in reports]
-            readers = opened.enter_context(closing_readers())
+            readers: Readers = {}
+            opened.callback(_close, readers)
             probes = _probe_all(reports, wanted, jobs, {}, scratch, {}, readers, watcher)
             _check_readable(probes, strict=True)
             taken, plan = planned(reports, probes, rank_from)
             probes, stamps = [probes[n] for n in taken], [stamps[n] for n in taken]
-            signatures = {r.rank: _signature(r, probes, wanted, rules) for r in plan.ranks}
             _prepare(output)
             with _alone(output, among_parts=True):
                 jobs = _processes_worth(sum(p.rows for p in probes)) if jobs is None else jobs
-                tasks = _tasks(output, plan, list(plan.ranks), probes, wanted, signatures, rules, jobs, readers)
+                tasks = RankTasks(output, plan, plan.ranks, probes, wanted, rules, readers)
                 watcher.planned(len(plan.ranks), sum(p.rows for p in probes))
                 ranks = [
                     r for o in run_tasks(import_ranks, tasks, jobs=jobs, progress=watcher.advance) for r in o.get()
@@ -242,6 +229,11 @@ def import_part(
                 return ranks
         except OSError as error:
             raise _write_error(output, error) from error
+
+
+def _close(readers: Readers) -> None:
+    for reader in readers.values():
+        reader.close()
 
 
 def _parts_of(output: Path, parts: Mapping[str, Part]) -> list[Path]:
@@ -271,7 +263,7 @@ def _scratch(reports: Sequence[Path], output: Path) -> Iterator[str]:
 def _import_planned(
     output: Path,
     work: _Planned,
-    plan_of: Callable[[Sequence[_Probe]], _Planned],
+    plan_of: Callable[[Sequence[Probe]], _Planned],
     wanted: tuple[str, ...],
     jobs: int | None,
     strict: bool,
@@ -283,23 +275,16 @@ def _import_planned(
     is_new = not (output / MANIFEST).exists()
     plan, manifest = work.plan, work.facts
     probes = [work.probes[n] for n in work.taken]
-    signatures = {r.rank: _signature(r, probes, wanted, rules) for r in plan.ranks}
-    unchanged = _intact_ranks(output, signatures)
+    unchanged = _intact_ranks(output, plan, lambda rank: signature_of(rank, probes, wanted, rules))
     todo = [r for r in plan.ranks if r.rank not in unchanged]
     if jobs is None and not remote():
         jobs = _processes_worth(sum(probes[i].rows for i in {s.report for r in todo for s in r.sources}))
-    tasks = _tasks(output, plan, todo, probes, wanted, signatures, rules, jobs, readers)
+    tasks = RankTasks(output, plan, todo, probes, wanted, rules, readers)
     watcher.planned(len(todo), sum(probes[i].rows for i in {s.report for r in todo for s in r.sources}))
     write_manifest(output, manifest.with_ranks(unchanged.values()))
     done = dict(unchanged)
     failed: list[tuple[RankTask, AlltraceError]] = []
-    hosts = [_hosts_of(task) for task in tasks]
-    for task, several in zip(tasks, hosts, strict=True):
-        if len(several) > 1:
-            raise _apart(task, several)
-    for outcome in run_tasks(
-        import_ranks, tasks, jobs=jobs, progress=watcher.advance, hosts=[next(iter(h), None) for h in hosts]
-    ):
+    for outcome in run_tasks(import_ranks, tasks, jobs=jobs, progress=watcher.advance, hosts=tasks.hosts()):
         if outcome.error is not None:
             failed.append((tasks[outcome.index], outcome.error))
             continue
@@ -366,17 +351,15 @@ def _probe_all(
     parts: Mapping[str, Part],
     readers: Readers,
     watcher: Watcher,
-) -> list[_Probe]:
+) -> list[Probe]:
     """What a first look at each report finds, or found in a part's import; adds the `readers` that stay open."""
     known_parts = [part_of(path, parts) for path in reports]
-    probes = [None if part is None else _Probe(part.record, part.report, part.rows) for part in known_parts]
+    probes = [None if part is None else Probe(part.record, part.report, part.rows) for part in known_parts]
     folders = [f"{scratch}/{n}" if scratch else "" for n in range(len(reports))]
     new = [n for n, probe in enumerate(probes) if probe is None]
     many = jobs if scratch or remote() else _processes_for_looks([reports[n] for n in new], jobs)
-    # what is read in this process too need not be opened again
-    stay = set(reports) if len(reports) == 1 else staying_open([reports[n] for n in new]) if many == 1 else set()
-    stay = set() if remote() else stay
-    items = [_Look(str(p := reports[n]), wanted, known.get(str(p)), folders[n], len(reports), p in stay) for n in new]
+    stays = len(reports) == 1 and not remote()  # it is read in this process too, so it need not be opened again
+    items = [_Look(str(p := reports[n]), wanted, known.get(str(p)), folders[n], len(reports), stays) for n in new]
     for outcome in run_tasks(_probe, items, jobs=many, hosts=[host_path(look.path).host for look in items]):
         probe = outcome.get()
         watcher.opened(1)
@@ -396,7 +379,7 @@ def _processes_for_looks(reports: Sequence[Path], jobs: int | None) -> int | Non
     return min(default_jobs(), 1 + len(reports) // _LOOKS_WORTH_A_PROCESS + size // _BYTES_WORTH_A_PROCESS)
 
 
-def _with_ages(probes: list[_Probe], old: Mapping[Path, str]) -> list[_Probe]:
+def _with_ages(probes: list[Probe], old: Mapping[Path, str]) -> list[Probe]:
     """The probes, with a warning for exports that are older than the report next to them."""
     with_warnings = []
     for probe in probes:
@@ -408,7 +391,7 @@ def _with_ages(probes: list[_Probe], old: Mapping[Path, str]) -> list[_Probe]:
     return with_warnings
 
 
-def _probe(look: _Look, _advance: Callable[[int], None]) -> _Probe:
+def _probe(look: _Look, _advance: Callable[[int], None]) -> Probe:
     (host, path), known = host_path(look.path), look.known
     size, digest = 0, ""
     reader: ReportReader | None = None
@@ -422,15 +405,16 @@ def _probe(look: _Look, _advance: Callable[[int], None]) -> _Probe:
     except AlltraceError as error:
         if reader is not None:
             reader.close()
-        return _Probe(ReportRecord(look.path, size, digest, error=str(error)), None, 0)
+        return Probe(ReportRecord(look.path, size, digest, error=str(error)), None, 0)
     if not look.stays:
         reader.close()
         if look.scratch and not _has_room(Path(look.scratch), look.reports):
             shutil.rmtree(look.scratch, ignore_errors=True)
-    report = report._replace(path=look.path, host=report.host or host)
     side_file = side_file_of(path)
-    if side_file.role is not None:
-        report = report._replace(environment={**report.environment, ROLE: side_file.role})
+    role = {} if side_file.role is None else {ROLE: side_file.role}
+    # a job has thousands of reports with the same words
+    environment = {sys.intern(name): sys.intern(value) for name, value in {**report.environment, **role}.items()}
+    report = report._replace(path=look.path, host=report.host or host, environment=environment)
     record = ReportRecord(
         path=look.path,
         size_bytes=size,
@@ -442,11 +426,11 @@ def _probe(look: _Look, _advance: Callable[[int], None]) -> _Probe:
         utc_ns=report.utc_ns,
         system_clock_ns=report.system_clock_ns,
         session_ns=_session_ns(report),
-        environment=dict(report.environment),
+        environment=environment,
         environment_removed=report.environment_removed,
         warnings=(*report.warnings, *side_file.left_out),
     )
-    return _Probe(record, report, rows, reader if look.stays else None, look.scratch)
+    return Probe(record, report, rows, reader if look.stays else None, look.scratch)
 
 
 def _session_ns(report: Report) -> int | None:
@@ -464,7 +448,7 @@ def _has_room(scratch: Path, count: int) -> bool:
         return False
 
 
-def _check_readable(probes: Sequence[_Probe], strict: bool) -> None:
+def _check_readable(probes: Sequence[Probe], strict: bool) -> None:
     broken = [p.record for p in probes if p.report is None]
     if not broken:
         return
@@ -479,7 +463,7 @@ def _check_readable(probes: Sequence[_Probe], strict: bool) -> None:
 
 
 def _facts(
-    plan: Plan, probes: Sequence[_Probe], tables: tuple[str, ...] | None, rules: KernelRules, labels: Labels
+    plan: Plan, probes: Sequence[Probe], tables: tuple[str, ...] | None, rules: KernelRules, labels: Labels
 ) -> Manifest:
     hosts = tuple(dict.fromkeys(r.host for r in plan.ranks))
     bases = [b for r in plan.ranks if (b := probes[r.sources[0].report].record.utc_ns) is not None]
@@ -561,25 +545,6 @@ def _clear(output: Path, seen: Path | None) -> None:
             draft.unlink(missing_ok=True)
 
 
-def _signature(
-    rank: RankPlan,
-    probes: Sequence[_Probe],
-    wanted: tuple[str, ...],
-    rules: KernelRules,
-) -> dict[str, Any]:
-    """What a rank is made from and how: equal signatures mean equal folders."""
-    from alltrace import __version__
-
-    return {
-        "version": __version__,
-        "tables": list(wanted),
-        "rules": rules.fingerprint,
-        "sources": [[probes[s.report].record.content_hash, list(s.processes)] for s in rank.sources],
-        "plan": [rank.rank, rank.local_rank, rank.host, rank.source],
-        _ROWS: [s.report for s in rank.sources],
-    }
-
-
 def _in_rows(rank: RankRecord, rows: Mapping[int, int]) -> RankRecord:
     """The rank, with its reports in other rows of the manifest."""
     warnings, row_warnings = (
@@ -588,22 +553,25 @@ def _in_rows(rank: RankRecord, rows: Mapping[int, int]) -> RankRecord:
     return rank._replace(reports=tuple(rows[n] for n in rank.reports), warnings=warnings, row_warnings=row_warnings)
 
 
-def _intact_ranks(output: Path, signatures: dict[int, dict[str, Any]]) -> dict[int, RankRecord]:
+def _intact_ranks(
+    output: Path, plan: Plan, signature_of: Callable[[RankPlan], dict[str, Any]]
+) -> dict[int, RankRecord]:
     """The ranks that are there already, whole, and were made from the same; all others are removed."""
     intact: dict[int, RankRecord] = {}
+    planned_ranks = {r.rank: r for r in plan.ranks}
     for folder in (output / RANKS).glob("rank=*"):
         number = folder.name.partition("=")[2]
         rank = int(number) if number.isdigit() else -1
         try:
             record = read_json(folder / RANK_RECORD)
-            signature, wanted = record["signature"], signatures.get(rank)
-            same = wanted is not None and {**signature, _ROWS: wanted[_ROWS]} == wanted
-            if wanted is not None and same and folder.name == Path(rank_folder(rank)).name:
+            signature, wanted = record["signature"], signature_of(planned_ranks[rank])
+            same = {**signature, ROWS: wanted[ROWS]} == wanted
+            if same and folder.name == Path(rank_folder(rank)).name:
                 stored_rank = rank_from_json(record["rank"])
                 checksums = files_of(record, folder / RANK_RECORD)
                 if stored_rank.rank == rank and not any(CheckedFiles(folder, checksums).damaged()):
                     if signature != wanted:  # its reports are in other rows than in the import that made it
-                        stored_rank = _in_rows(stored_rank, dict(zip(signature[_ROWS], wanted[_ROWS], strict=True)))
+                        stored_rank = _in_rows(stored_rank, dict(zip(signature[ROWS], wanted[ROWS], strict=True)))
                         write_rank_record(folder, stored_rank, wanted, checksums)
                     intact[rank] = stored_rank
                     continue
@@ -611,73 +579,6 @@ def _intact_ranks(output: Path, signatures: dict[int, dict[str, Any]]) -> dict[i
             pass
         shutil.rmtree(folder)
     return intact
-
-
-def _tasks(
-    output: Path,
-    plan: Plan,
-    todo: Sequence[RankPlan],
-    probes: Sequence[_Probe],
-    wanted: tuple[str, ...],
-    signatures: dict[int, dict[str, Any]],
-    rules: KernelRules,
-    jobs: int | None,
-    readers: Readers,
-) -> list[RankTask]:
-    """One task for each set of ranks that share reports, so that a report is read once; the largest first.
-
-    `readers`: those that stay open, which are closed if the tasks run in other processes.
-    """
-    owners: dict[int, list[tuple[int, tuple[int, ...]]]] = {}
-    for rank in plan.ranks:
-        for source in rank.sources:
-            owners.setdefault(source.report, []).append((rank.rank, source.processes))
-    together: dict[int, tuple[set[int], list[RankPlan]]] = {}
-    group_of: dict[int, int] = {}  # of each report
-    for number, rank in enumerate(todo):
-        reports = {s.report for s in rank.sources}
-        members = [rank]
-        for other in sorted({group_of[i] for i in reports if i in group_of}):
-            other_reports, other_members = together.pop(other)
-            reports |= other_reports
-            members = [*other_members, *members]
-        together[number] = (reports, members)
-        group_of.update(dict.fromkeys(reports, number))
-    groups = list(together.values())
-    if jobs != 1 and len(groups) > 1:
-        close_readers(readers)
-    groups.sort(key=lambda g: -sum(probes[i].rows for i in g[0]))
-    return [
-        RankTask(
-            run=str(output),
-            reports={i: probes[i].record for i in sorted(reports)},
-            ranks=tuple(members),
-            signatures={r.rank: signatures[r.rank] for r in members},
-            tables=wanted,
-            rules=tuple(rules.rules),
-            processes={i: r.processes for i in sorted(reports) if (r := probes[i].report) is not None},
-            owners={i: tuple(owners[i]) for i in sorted(reports)},
-            scratch={i: probes[i].scratch for i in sorted(reports)},
-            rows={i: probes[i].rows for i in sorted(reports)},
-            readers=readers,
-        )
-        for reports, members in groups
-    ]
-
-
-def _hosts_of(task: RankTask) -> list[str]:
-    """The hosts with the reports of a task on their own disks."""
-    return sorted({host for r in task.reports.values() if (host := host_path(r.path).host) is not None})
-
-
-def _apart(task: RankTask, hosts: Sequence[str]) -> InputError:
-    record = next(iter(task.reports.values()))
-    return InputError(
-        record.path,
-        found=f"rank {task.ranks[0].rank} has reports on several hosts ({', '.join(hosts)})",
-        expected="all reports of a rank on one host",
-        advice="copy them to one host, or to a file system that all nodes share",
-    )
 
 
 def _finish(output: Path, manifest: Manifest) -> Manifest:

@@ -304,7 +304,16 @@ def rank_folder(rank: int) -> str:
 
 def write_manifest(run: Path, manifest: Manifest) -> None:
     """Write `manifest.json` of the run at `run`, atomically; one that is not complete need not outlast a power cut."""
-    write_json(run / MANIFEST, plain(manifest), lasting=manifest.complete)
+    facts: dict[str, Any] = plain(replace(manifest, reports=(), ranks=()))
+    many = {"reports": _Plain(manifest.reports), "ranks": _Plain(manifest.ranks)}
+    write_json(run / MANIFEST, {**facts, **many}, lasting=manifest.complete)
+
+
+class _Plain(list[Any]):
+    """Records, each made `plain` where it is written, because a run has thousands."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(plain, super().__iter__())
 
 
 def read_manifest(run: Path) -> Manifest:
@@ -343,6 +352,8 @@ def _other_version(path: Path, value: Mapping[str, Any]) -> InputError:
 
 def plain(value: Any) -> Any:
     """`value` with the records in it, as the ones above or dataclasses, as objects of JSON."""
+    if value is None or isinstance(value, (str, int)):
+        return value
     fields = getattr(value, "_fields", None) or getattr(value, "__dataclass_fields__", None)
     if fields is not None:
         return {name: plain(getattr(value, name)) for name in fields}

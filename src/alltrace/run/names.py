@@ -15,7 +15,7 @@ from alltrace.trace.errors import InputError
 from alltrace.trace.schema import TABLES
 
 _FEW_TEXTS = 1_000
-_MANY_ROWS = 1 << 16
+_MANY_ROWS = 1 << 13
 
 
 class Names:

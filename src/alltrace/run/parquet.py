@@ -146,13 +146,13 @@ def _opened(path: Path, dictionaries: list[str]) -> Any:
 
 def write_parquet(table: Any, path: Path, **settings: Any) -> None:
     """Write a table to a separate, compressed file. Raises `pyarrow.ArrowException`: Parquet has no such type."""
-    codec = "zstd" if table.nbytes > _WORTH_ZSTD_BYTES else quick_codec()
+    codec = "zstd" if table.get_total_buffer_size() > _WORTH_ZSTD_BYTES else quick_codec()
     write_row_group(table, path, compression=codec, **settings)
 
 
 def write_row_group(table: Any, path: Path, **settings: Any) -> None:
     """Write a table as one row group; `settings` are those of `pyarrow.parquet.ParquetWriter`."""
-    memory = pa.BufferOutputStream() if table.nbytes <= _WRITE_WHOLE_BYTES else None
+    memory = pa.BufferOutputStream() if table.get_total_buffer_size() <= _WRITE_WHOLE_BYTES else None
     with pq.ParquetWriter(path if memory is None else memory, table.schema, **settings) as writer:
         writer.write_table(table, row_group_size=max(1, table.num_rows))
     if memory is not None:

@@ -151,7 +151,8 @@ class Piece:
         """Keep a table that was written in memory, if it is small; None releases one that was written again."""
         self._held.pop(name, None)
         self._held_bytes.pop(name, None)
-        if table is not None and (size := table.nbytes) + sum(self._held_bytes.values()) <= self._room_bytes:
+        room = self._room_bytes - sum(self._held_bytes.values())
+        if table is not None and (size := table.get_total_buffer_size()) <= room:
             self._held[name], self._held_bytes[name] = table, size
 
     def release(self) -> None:

@@ -27,7 +27,6 @@ from alltrace.run.identity import RankPlan
 from alltrace.run.manifest import RANKS, Device, RankRecord, ReportRecord, rank_folder
 from alltrace.run.meeting_kernels import keep_unknown_kernels
 from alltrace.run.missing_records import Missing, missing_records
-from alltrace.run.open_readers import Readers
 from alltrace.run.pieces import Piece, Sinks, grouped
 from alltrace.run.plausibility import set_aside
 from alltrace.run.prefetch import prefetched
@@ -42,6 +41,9 @@ _BUDGET_BYTES = 12 << 20
 _TELL_MISSING = ("kernels", "copies", "graphs", "api")
 _AHEAD = 3  # batches that are decoded while others are sorted and written
 _ROWS_WORTH_A_THREAD = 200_000
+
+Readers = dict[str, ReportReader]
+"""Reports that stay open from the first look until they are read, in the same process, by path."""
 
 
 class RankTask(NamedTuple):
@@ -67,7 +69,10 @@ def import_ranks(task: RankTask, advance: Callable[[int], None]) -> list[RankRec
     run = Path(task.run)
     # workers on several hosts may share a number
     staging = run / RANKS / f".{platform.node()}-{os.getpid()}-{task.ranks[0].rank}"
-    shutil.rmtree(staging, ignore_errors=True)
+    # each is renamed, not moved out of a folder to remove: ext4 looks at all that was removed last for each new file
+    folders = [staging, *(Path(f"{staging}-{s.report}-{r.rank}") for r in task.ranks for s in r.sources)]
+    for folder in filter(Path.exists, folders):
+        shutil.rmtree(folder, ignore_errors=True)
     try:
         pieces: dict[int, list[Piece]] = defaultdict(list)
         for index in task.reports:
@@ -76,7 +81,8 @@ def import_ranks(task: RankTask, advance: Callable[[int], None]) -> list[RankRec
                 pieces[rank].append(piece)
         return [_commit(run, task, plan, pieces[plan.rank], staging) for plan in task.ranks]
     finally:
-        shutil.rmtree(staging, ignore_errors=True)
+        for folder in filter(Path.exists, folders):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _read_report(
@@ -111,7 +117,7 @@ def _split(
     pieces = {}
     for n, (rank, _) in enumerate(owners):
         if rank in mine:
-            place = folder / f"{report}-{rank}"
+            place = Path(f"{folder}-{report}-{rank}")
             place.mkdir(parents=True)
             pieces[n] = Piece(place, report=report)
     budget = _BUDGET_BYTES // max(1, min(4, len(pieces)))

@@ -51,10 +51,10 @@ def content_hash(path: Path) -> tuple[int, str]:
     import xxhash
 
     digest = xxhash.xxh3_128()
-    size = 0
+    size, is_folder = 0, path.is_dir()
     try:
-        for file in sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]:
-            if path.is_dir():
+        for file in sorted(p for p in path.rglob("*") if p.is_file()) if is_folder else [path]:
+            if is_folder:
                 digest.update(str(file.relative_to(path)).encode("utf-8", "surrogateescape") + b"\0")
             with file.open("rb", buffering=0) as source:
                 for piece in _read(source):

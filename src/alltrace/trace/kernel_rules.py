@@ -8,7 +8,7 @@ it is `meeting` (`alltrace.run.meeting_kernels`), and no answer counts it as com
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from hashlib import blake2b
 from pathlib import Path
 
@@ -63,7 +63,7 @@ class KernelRules:
         self._known: dict[str, str] = {}  # the ranks of a job run the same kernels
         self._of_ids: dict[int | None, str | None] = {}
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
         """A short hash of the rules: equal for equal rules."""
         text = "\n".join(f"{r.pattern}\t{r.kind}" for r in self.rules)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import tempfile
 import tracemalloc
 import zlib
 from contextlib import closing
@@ -370,6 +371,15 @@ def test_memory_is_bounded_whatever_the_size_of_the_trace(write):
         reader.close()
     assert rows == 12 * len(many)
     assert peak < 40 << 20
+
+
+def test_launches_leave_the_disk_with_the_last_operation_that_is_joined_with_one(write, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with closing(open_report(write())) as reader:
+        assert [name for name, _ in reader.stream(("collectives",))] == ["collectives"]
+        spooled = {path.stem for path in tmp_path.glob("alltrace-rows-*/*.arrows")}
+    assert "kernels" in spooled
+    assert spooled <= set(EVENT_TABLES)
 
 
 def test_times_without_a_base_are_absolute_only_where_they_count_from_1970(write):

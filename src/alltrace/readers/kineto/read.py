@@ -164,6 +164,7 @@ class _Process:
         for table, of in (("collectives", self.communication), ("kernel_counters", self.counters)):
             if (batch := of.batch(spool.read(self._launches))) is not None:
                 yield table, record_batch(table, self._owned(dict(zip(batch.schema.names, batch.columns, strict=True))))
+        spool.remove(self._launches)
 
     def _owned(self, columns: dict[str, Any]) -> dict[str, Any]:
         return (

@@ -117,14 +117,15 @@ def _gpu_processes(source: RawSource) -> dict[int, int | None]:
     tables = [t for t in (find_table(source.tables, name) for name in _GPU_WORK) if t and source.count_about(t)]
     if not tables:
         return {}
-    only = {p for table in _CONTEXTS for (pid,) in small_rows(source, table, "processId") if (p := whole(pid))}
+    contexts = [row for table in _CONTEXTS for row in small_rows(source, table, "processId", "deviceId")]
+    only = {p for pid, _ in contexts if (p := whole(pid))}
     if len(only) == 1:  # reading every row for what is known already would take long
         for table in tables:
             for batch in _process_batches(source, table, 64):
                 ordinals = _ordinals(batch)
                 if {pid_of(key << TID_BITS) for key in ordinals} == only:
                     key = next(iter(ordinals))
-                    return {key: _lowest([ordinals[key], *_context_ordinals(source, only)])}
+                    return {key: _lowest([ordinals[key], *(whole(n) for pid, n in contexts if whole(pid) in only)])}
                 break
     ordinals = {}
     for table in tables:
@@ -132,11 +133,6 @@ def _gpu_processes(source: RawSource) -> dict[int, int | None]:
             for key, ordinal in _ordinals(batch).items():
                 ordinals[key] = _lowest([ordinal, ordinals.get(key)])
     return ordinals
-
-
-def _context_ordinals(source: RawSource, pids: set[int]) -> list[int | None]:
-    rows = (r for table in _CONTEXTS for r in small_rows(source, table, "processId", "deviceId"))
-    return [whole(ordinal) for pid, ordinal in rows if whole(pid) in pids]
 
 
 def _lowest(ordinals: list[int | None]) -> int | None:

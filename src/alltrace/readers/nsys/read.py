@@ -234,14 +234,16 @@ class NsysReader:
         variables, removed = environment(source)
         tables = tuple(t for t in EVENT_TABLES if any(source.count_about(r) for r in self._raw_tables(t)))
         duration = next((whole(d) for (d,) in small_rows(source, "ANALYSIS_DETAILS", "duration")), None)
+        began = next(small_rows(source, "TARGET_INFO_SESSION_START_TIME", "utcEpochNs", "systemClockNs"), (None, None))
+        utc, system_clock = (ns if ns is not None and 0 < ns < _LATEST_NS else None for ns in map(whole, began))
         return Report(
             path=str(self._path),
             format=self._format,
             profiler=f"Nsight Systems {product}" if product else "Nsight Systems",
             schema_version=version,
             host=host_name(source),
-            utc_ns=_session_start(source, "utcEpochNs"),
-            system_clock_ns=_session_start(source, "systemClockNs"),
+            utc_ns=utc,
+            system_clock_ns=system_clock,
             start_ns=0 if duration is not None else None,
             stop_ns=duration,
             processes=self._processes,
@@ -325,11 +327,6 @@ class NsysReader:
         self._source.close()
         if self._exported is not None:
             self._exported.close()
-
-
-def _session_start(source: RawSource, column: str) -> int | None:
-    start = next((whole(value) for (value,) in small_rows(source, "TARGET_INFO_SESSION_START_TIME", column)), None)
-    return start if start is not None and 0 < start < _LATEST_NS else None
 
 
 def _is_event_table(table: str) -> bool:
