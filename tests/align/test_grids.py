@@ -163,10 +163,16 @@ def test_of_a_matching_that_explains_little_pairs_that_explain_little_are_withhe
     *others, last = matching.groups
     weak = replace(last, score=0.49, messages=True)
 
-    def left(explained=0.49, **more):
-        of_little = replace(matching, explained=explained, groups=(*others, replace(weak, **more)))
+    def left(explained=0.49, connected=1.0, **more):
+        of_little = replace(
+            matching,
+            explained=explained,
+            score=round(connected * explained, 3),
+            groups=(*others, replace(weak, **more)),
+        )
         return {g.name for g in _lawful(timelines, of_little, inferred, placed).groups}
 
-    assert left() == {g.name for g in others}
+    assert left() == left(connected=0.2, score=0.09) == {g.name for g in others}
     every = {g.name for g in matching.groups}
+    assert left(connected=0.2, score=0.11) == every  # it explains most of its own
     assert left(explained=0.5) == left(score=0.5) == left(messages=False) == left(ranks=(0, 1, 2)) == every

@@ -118,7 +118,7 @@ def test_row_groups_that_ranks_share_are_decoded_once(tmp_path, monkeypatch):
     assert words == ["a", "bc", "def", "gh"]
     assert opened == [[0], [0, 1], [1]]
     opened.clear()
-    monkeypatch.setattr(parquet, "_FEW_GROUPS", 0)  # what is long is not held in memory
+    monkeypatch.setattr(parquet, "_FEW_ROWS", 0)  # what is long is not held in memory
     for _ in range(2):
         assert parquet.read_rows(file, ["rank", "word"], ("rank", 2)).num_rows == 3
     assert opened == [[0, 1], [0, 1]]

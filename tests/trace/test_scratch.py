@@ -12,7 +12,7 @@ import pytest
 
 import alltrace
 from alltrace.trace.errors import InputError
-from alltrace.trace.scratch import scratch_folder, scratch_folder_if_possible, writing_scratch
+from alltrace.trace.scratch import LOCK, scratch_folder, scratch_folder_if_possible, writing_scratch
 
 
 def test_a_folder_that_goes_with_its_block(tmp_path, monkeypatch):
@@ -128,7 +128,34 @@ def test_a_folder_that_rarely_is_needed_may_be_missing(tmp_path, monkeypatch):
     assert scratch_folder_if_possible("alltrace-x-") is None
 
 
-def test_a_folder_beside_an_output_is_not_said_to_need_another_tmpdir(tmp_path):
-    with pytest.raises(InputError, match=r"name a file or folder in a writable one") as raised:
+@pytest.mark.parametrize("below", [False, True])
+def test_a_folder_beside_an_output_is_not_said_to_need_another_tmpdir(tmp_path, monkeypatch, below):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path if below else tmp_path / "temporary"))
+    with pytest.raises(InputError, match=r"TMPDIR" if below else r"name a file or folder in a writable one") as raised:
         scratch_folder("alltrace-x-", tmp_path / "none")
-    assert "TMPDIR" not in str(raised.value)
+    assert ("TMPDIR" in str(raised.value)) == below
+
+
+def test_what_a_process_of_another_host_has_left_stays(tmp_path):
+    with started(tmp_path) as killed:
+        left = Path(killed.stdout.readline().strip())
+        killed.kill()
+        killed.wait(20)
+    (left / LOCK).write_bytes(b"another-host")
+    made_old(tmp_path)
+    with started(tmp_path) as following:
+        following.stdout.readline()
+        assert left.exists()
+        following.communicate("")
+
+
+def test_the_lock_is_given_up_before_its_folder_is_removed(tmp_path, monkeypatch):
+    """As a file that is open stays in its folder on NFS."""
+    folder = scratch_folder("alltrace-x-", tmp_path)
+    closed = []
+    monkeypatch.setattr(tempfile.TemporaryDirectory, "cleanup", lambda self: closed.append(self._lock.closed))
+    folder.cleanup()
+    monkeypatch.undo()
+    folder.cleanup()
+    assert closed == [True]
+    assert not list(tmp_path.iterdir())

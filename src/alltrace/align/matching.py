@@ -213,9 +213,11 @@ def _lawful(operations: Timelines, matching: Matching, inferred: Inferred, ranks
     own = np.flatnonzero(of >= 0)
     broken = np.bincount(of[own], first[own] < last[own] - slack_ns, len(inferred.scores))
     wrong = np.flatnonzero(broken > np.maximum(WRONG_SHARE * np.bincount(of[own], minlength=len(broken)), FEW))
-    if (matching.explained or 0.0) < LEAST_MATCHING_SCORE:
+    if matching.explained is not None and matching.explained < LEAST_MATCHING_SCORE:
+        # the scores count only pairs of members that communicators connect, which says nothing of a pair's own
+        least = LEAST_MATCHING_SCORE * (matching.score or 0.0) / max(matching.explained, 0.001)
         pairs = [g for g in matching.groups if g.found_by == "structure" and g.messages and len(g.ranks) == 2]
-        weak = [int(g.name.rpartition(" ")[2]) for g in pairs if g.score < LEAST_MATCHING_SCORE]
+        weak = [int(g.name.rpartition(" ")[2]) for g in pairs if g.score < least]
         wrong = np.union1d(wrong, weak).astype(np.int64)
     if not len(wrong):
         return matching

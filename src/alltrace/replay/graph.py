@@ -60,7 +60,7 @@ class Graph:
 
 
 def make_graph(nodes: int, source: Any, target: Any, recorded: Int64 | None = None) -> Graph:
-    """A graph of so many nodes and of arcs in any order, arrays of whole numbers.
+    """A graph of this many nodes and of arcs in any order, arrays of whole numbers.
 
     Where arcs close a circle, those against the `recorded` times of nodes are left out; without these it is a
     `ValueError`.

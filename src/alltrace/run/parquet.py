@@ -21,7 +21,7 @@ ORDER_KEY = b"alltrace.row_groups"
 """In the metadata of a file: its row groups in the order of the table's rows, where they are in another."""
 
 _ROWS_WORTH_THREADS = 100_000
-_FEW_GROUPS = 2  # of more the rows are not held for the next rank
+_FEW_ROWS = 1 << 13  # row groups of more rows together are not held for the next rank
 _WORTH_ZSTD_BYTES = 1 << 16
 _WRITE_WHOLE_BYTES = 1 << 22  # a table of up to this size is encoded in memory and written at once, for the same reason
 _READ_WHOLE_BYTES = 1 << 18
@@ -67,7 +67,8 @@ def read_rows(path: Path, columns: Sequence[str], of: tuple[str, int], dictionar
         status = path.stat()
         facts = _facts(path, of[0], status.st_size, status.st_mtime_ns)
         groups = tuple(facts.groups(of[1]))
-        read = _rows_of_groups if len(groups) <= _FEW_GROUPS else _rows_of_groups.__wrapped__
+        few = sum(facts.metadata.row_group(group).num_rows for group in groups) <= _FEW_ROWS
+        read = _rows_of_groups if few else _rows_of_groups.__wrapped__
         table = read(path, facts, groups, tuple(columns), tuple(dictionaries))
         rows = np.flatnonzero(table.column(of[0]).to_numpy() == of[1])
         # they are mostly adjacent, which can be checked without a copy

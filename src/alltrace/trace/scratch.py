@@ -21,6 +21,7 @@ LOCK = ".alltrace-lock"
 """The file in a folder, locked as long as the folder is in use."""
 
 _NEW_SECONDS = 60.0
+_HOST = os.uname().nodename.encode()
 
 
 class _Folder(tempfile.TemporaryDirectory[str]):
@@ -29,11 +30,13 @@ class _Folder(tempfile.TemporaryDirectory[str]):
         with suppress(OSError):  # of a file system without locks nothing is removed either
             self._lock: Any = Path(self.name, LOCK).open("wb")  # noqa: SIM115  open as long as the folder is in use
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._lock.write(_HOST)
+            self._lock.flush()
 
     def cleanup(self) -> None:
-        super().cleanup()
         if hasattr(self, "_lock"):
-            self._lock.close()
+            self._lock.close()  # NFS keeps a file that is removed while it is open
+        super().cleanup()
 
 
 @cache
@@ -47,7 +50,9 @@ def _swept(place: Path) -> None:
                 continue
             with lock.open("rb") as file:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises while it is in use
-                shutil.rmtree(lock.parent, ignore_errors=True)
+                if file.read() != _HOST:  # locks of some file systems count on their own host only
+                    continue
+            shutil.rmtree(lock.parent, ignore_errors=True)
 
 
 def scratch_folder(prefix: str, place: Path | None = None) -> tempfile.TemporaryDirectory[str]:
@@ -60,9 +65,14 @@ def scratch_folder(prefix: str, place: Path | None = None) -> tempfile.Temporary
         raise InputError(
             Path(error.filename).parent if error.filename else "TMPDIR",
             found=f"no temporary folder can be made ({error.strerror or error})",
-            advice="free some space, or "
-            + ("set TMPDIR to a writable folder" if place is None else "name a file or folder in a writable one"),
+            advice=f"free some space, or {_elsewhere(place)}",
         ) from error
+
+
+def _elsewhere(place: Path | None) -> str:
+    if place is None or place.is_relative_to(tempfile.gettempdir()):
+        return "set TMPDIR to a writable folder"
+    return "name a file or folder in a writable one"
 
 
 def scratch_folder_if_possible(prefix: str) -> tempfile.TemporaryDirectory[str] | None:

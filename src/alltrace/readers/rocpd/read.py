@@ -128,6 +128,13 @@ class RocpdReader:
         finally:
             os.close(descriptor)
         self.folder: TemporaryDirectory[str] | None = None  # of the database that was made of JSON
+        try:
+            self._open(path)
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self, path: Path) -> None:
         self._names = NameIds()
         self._rows_left_out = 0
         with connection(self._access) as opened:

@@ -143,5 +143,6 @@ def _existing(folder: Path, made_from: Mapping[int, str], others: Container[int]
             with suppress(OSError):
                 path.unlink()
     for draft in folder.glob(f"*/.rank=*{_ENDING}.*"):  # of all parts at once: each one's folder lists all ranks
-        remove_drafts(draft.with_name(draft.name.removeprefix(".").partition(_ENDING)[0] + _ENDING))
+        with suppress(OSError):
+            remove_drafts(draft.with_name(draft.name.removeprefix(".").partition(_ENDING)[0] + _ENDING))
     return {rank: frozenset(names) for rank, names in by_rank.items()}

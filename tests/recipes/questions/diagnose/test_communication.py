@@ -206,8 +206,11 @@ def test_what_begins_behind_all_compute_could_have_begun_before(compute, amounts
     assert communication._behind_compute(all_ranks, members, np.array(amounts)).tolist() == found
 
 
-@pytest.mark.parametrize(("hosts", "waits", "behind"), [(True, 30, [7]), (True, 20, []), (False, 30, [])])
-def test_of_a_ring_of_hosts_what_the_first_to_leave_waits_is_the_whole_transfer(hosts, waits, behind):
+@pytest.mark.parametrize(
+    ("hosts", "waits", "behind", "compute"),
+    [(True, 30, [7], 90), (True, 20, [], 90), (False, 30, [], 90), (True, 30, [7], 35), (True, 30, [], 25)],
+)
+def test_of_a_ring_of_hosts_what_the_first_to_leave_waits_is_the_whole_transfer(hosts, waits, behind, compute):
     members = SimpleNamespace(
         instance=np.full(3, 7),
         step=np.zeros(3, np.int64),
@@ -216,7 +219,7 @@ def test_of_a_ring_of_hosts_what_the_first_to_leave_waits_is_the_whole_transfer(
         last_arrival=np.full(3, 100),
         end=np.array([140, 130, 136]),
     )
-    all_ranks = SimpleNamespace(steps=np.arange(1), of=lambda name: np.full((3, 1), 90), judges_hosts=hosts)
+    all_ranks = SimpleNamespace(steps=np.arange(1), of=lambda name: np.full((3, 1), compute), judges_hosts=hosts)
     assert communication._behind_compute(all_ranks, members, np.array([40, waits, 36])).tolist() == behind
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import permutations
 from types import SimpleNamespace
 
 import numpy as np
@@ -256,9 +257,30 @@ def test_a_host_with_more_work_is_one_finding_of_the_kind_that_takes_more(slow_n
     (one,) = with_one_of_each_cause(findings, run)
     assert one.kind == kind
     assert one.loss.estimate_ns == pytest.approx(60_000, abs=2_000)
-    assert one.advice.endswith("takes time there, which is part of the loss.")
+    assert one.advice.endswith(" takes more time too, which is part of the loss.")
+    assert (one.loss.own_ns, one.loss.bound_ns) == (40_000, findings[0].loss.bound_ns)  # both are of one class
     run.judges_hosts = False
     assert with_one_of_each_cause(findings, run) == findings
+
+
+@pytest.mark.parametrize("order", list(permutations(range(3))))
+def test_a_rank_that_lacks_a_cpu_keeps_its_kind_beside_more_work(order):
+    run = ranks_of(played([[300_000, 100_000], [100_000, 300_000], USUAL]), 600_000)
+    run.judges_hosts = True
+    slow, pause = _slow_and_paused(run, 1.4, 2)
+    more = finding("imbalance", (0,), run.recovery, less_work(run.recovery, 0, 45_000.0))
+    more = replace(more, evidence={"work_ratio": 1.4}, loss=replace(more.loss, own_ns=slow.loss.own_ns * 5))
+    (one,) = with_one_of_each_cause([(slow, pause, more)[n] for n in order], run)
+    assert (one.kind, one.loss.classes) == ("straggler", ("compute", "host-pause"))
+    assert "its main thread also pauses, as one does that gets no CPU" in one.advice
+
+
+def test_several_ranks_that_lack_a_cpu_are_told_of_as_several():
+    run = ranks_of(played([[300_000, 100_000], [100_000, 300_000], USUAL]), 600_000)
+    run.judges_hosts, run.ranks = True, np.arange(4)
+    findings = [replace(f, ranks=(0, 1)) for f in _slow_and_paused(run, 1.4, 2)]
+    (one,) = with_one_of_each_cause(findings, run)
+    assert "their main threads also pause, as those do that get no CPU" in one.advice
 
 
 def test_what_a_replay_gives_back_beyond_a_bound_makes_no_pair(run):

@@ -181,23 +181,48 @@ def test_a_change_of_weights_and_one_of_order_together():
 
 
 @pytest.mark.parametrize(
-    ("work_ns", "left_ns"),
+    ("work_ns", "usual_ns", "left_ns"),
     [
-        ([10, 25, 24, 30], [0, 0, 0, 5]),  # a ring: the first leaves early, and the last alone goes on late
-        ([10, 10, 10, 30], [0, 0, 0, 20]),
-        ([12, 30], [0, 18]),
-        ([30], [0]),
+        ([10, 25, 24, 30], [0, 20, 20, 20], [0, 0, 0, 5]),  # a ring: the first leaves early, and the last goes on late
+        ([10, 25, 24, 30], [0, 15, 3, 3], [0, 0, 11, 17]),  # two that go on late now and then
+        ([10, 10, 10, 30], [0, 0, 0, 20], [0, 0, 0, 20]),
+        ([12, 30], [0, 18], [0, 18]),
+        ([30], [0], [0]),
     ],
 )
-def test_what_one_process_alone_takes_longer_to_leave_an_operation_is_no_transfer(work_ns, left_ns):
-    work = np.array([7, *work_ns, 9])
+def test_what_processes_take_longer_to_leave_an_operation_than_a_slow_ring_explains_is_no_transfer(
+    work_ns, usual_ns, left_ns
+):
+    work, count = np.array([7, *work_ns, 9]), len(work_ns)
     replay = SimpleNamespace(
-        graph=None, weights=work + 1, work_ns=work, instance=np.array([3, *[1] * len(work_ns), -1])
+        graph=SimpleNamespace(target=np.arange(count + 2)),
+        rank=np.array([0, *range(count), 0]),
+        weights=work + 1,
+        work_ns=work,
+        instance=np.array([3, *[1] * count, -1]),
     )
-    of_hosts, of_devices = (SimpleNamespace(replay=replay, _of_hosts=hosts) for hosts in (True, False))
+
+    def usual(values, instance, rank):
+        assert set(instance.tolist()) == {1}
+        assert (values == np.array(work_ns)[rank] - min(work_ns)).all()
+        return np.array(usual_ns)[rank]
+
+    of_hosts, of_devices = (SimpleNamespace(replay=replay, _of_hosts=hosts, _usual=usual) for hosts in (True, False))
     free = RecoveredTime.free_transfers(of_hosts, np.array([1]))
     assert free.weights.tolist() == [8, *left_ns, 10]
-    assert RecoveredTime.free_transfers(of_devices, np.array([1])).weights.tolist() == [8, *[0] * len(work_ns), 10]
+    assert RecoveredTime.free_transfers(of_devices, np.array([1])).weights.tolist() == [8, *[0] * count, 10]
+
+
+def test_what_is_usual_is_of_a_rank_in_one_operation_of_a_communicator():
+    columns = {
+        "instance": [0, 0, 1, 1, 2, 2, 3, 3],
+        "communicator": [0, 0, 0, 0, 0, 0, 1, 1],
+        "op": ["AllReduce"] * 4 + ["Barrier"] * 2 + ["AllReduce"] * 2,
+    }
+    run = SimpleNamespace(_members=pa.table(columns))
+    instance, rank = np.repeat(np.arange(4), 2), np.tile([0, 1], 4)
+    values = np.array([1, 5, 3, 7, 90, 80, 60, 50])
+    assert RecoveredTime._usual(run, values, instance, rank).tolist() == [1, 5, 1, 5, 90, 80, 60, 50]
 
 
 def test_two_causes_together_are_compared_with_what_either_is_compared_with():

@@ -332,7 +332,7 @@ def _behind_compute(all_ranks: AllRankFacts, members: Members, amounts: Int64) -
         took_ns = np.minimum.reduceat(members.end, first) - members.last_arrival[first]
     whole = np.minimum.reduceat(amounts, first) >= _WHOLLY * took_ns
     whole &= np.minimum.reduceat(amounts, first) > 0
-    took = np.bincount(members.step[first[whole]], members.transfer[first[whole]], minlength=len(all_ranks.steps))
+    took = np.bincount(members.step[first[whole]], took_ns[whole], minlength=len(all_ranks.steps))
     if (took > np.median(all_ranks.of("compute"), axis=0)).any():
         return members.instance[:0]
     return members.instance[first[whole]]

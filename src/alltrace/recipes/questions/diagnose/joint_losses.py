@@ -1,6 +1,6 @@
 """Findings of one cause, and causes that hide each other, so that only both together give time back."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from itertools import combinations
@@ -28,9 +28,10 @@ _MOST_CAUSES = 6
 
 _IN_THE_SAME_STEPS = 0.75  # two losses are in the same steps if their parts in these have this share in common
 
-_LACKS_CPU = 4 / 3  # the work of a host takes this many times as long if its thread has a CPU for 3/4 of the time
+_LACKS_CPU = 1.333  # the work of a host takes this many times as long if its thread has a CPU for 3/4 of the time
 _USUAL_SHARE = 0.4  # pauses in at least this share of the steps are not rare ones
 _ALSO = {"host-pause": "pauses", "data-stall": "waits for the next batch"}
+_ALSO_OF_SEVERAL = {"host-pause": "pause", "data-stall": "wait for the next batch"}
 
 _NO_CAUSES = frozenset({"jitter", "missing-rank", "unexplained", "hand-over"})
 
@@ -38,15 +39,21 @@ _NO_CAUSES = frozenset({"jitter", "missing-rank", "unexplained", "hand-over"})
 def with_one_of_each_cause(findings: Sequence[Finding], all_ranks: AllRankFacts) -> list[Finding]:
     """The findings, where those of the same few ranks that have one cause are one finding with the loss of all."""
     run = all_ranks.recovery
+    if run is None:
+        return list(findings)
+    of_one_cause = _joined(findings, run, partial(_pauses_with_it, all_ranks))
+    return _joined(of_one_cause, run, partial(_has_more_work, all_ranks))
+
+
+def _joined(
+    findings: Sequence[Finding], run: RecoveredTime, have_one_cause: Callable[[Finding, Finding], bool]
+) -> list[Finding]:
     separate: list[Finding] = []
     for finding in findings:
         for place, other in enumerate(separate):
-            if run is None or not _have_one_cause(finding, other, all_ranks):
+            if not have_one_cause(finding, other):
                 continue
-            pauses = finding.kind in _ALSO or other.kind in _ALSO
-            smaller, larger = sorted(
-                (finding, other), key=lambda f: (pauses and _is_slow(f), f.loss.own_ns, f.loss.estimate_ns)
-            )
+            smaller, larger = _by_size(finding, other)
             together_ns = _together_ns(larger, smaller, run)
             if together_ns >= max(f.loss.estimate_ns for f in (larger, smaller)):
                 separate[place] = _as_one(larger, smaller, together_ns, run)
@@ -56,21 +63,37 @@ def with_one_of_each_cause(findings: Sequence[Finding], all_ranks: AllRankFacts)
     return separate
 
 
-def _have_one_cause(first: Finding, second: Finding, all_ranks: AllRankFacts) -> bool:
-    """Whether ranks write in a pause what they have copied, or lack a CPU, so that they work slowly, pause and wait.
+def _by_size(first: Finding, second: Finding) -> list[Finding]:
+    """The smaller finding and the larger one, which names both: a rank that lacks a CPU, else what takes more time."""
+    pauses = first.kind in _ALSO or second.kind in _ALSO
 
-    Hosts with more work call some operators more often, and others take longer.
-    """
-    if first.ranks != second.ranks or 2 * len(first.ranks) > len(all_ranks.ranks):
+    def size(finding: Finding) -> tuple[bool, int, int]:
+        lacks_cpu = _is_slow(finding) and (pauses or len(finding.loss.classes) > 1)
+        return lacks_cpu, finding.loss.own_ns, finding.loss.estimate_ns
+
+    return sorted((first, second), key=size)
+
+
+def _of_few(first: Finding, second: Finding, all_ranks: AllRankFacts) -> bool:
+    return first.ranks == second.ranks and 2 * len(first.ranks) <= len(all_ranks.ranks)
+
+
+def _pauses_with_it(all_ranks: AllRankFacts, first: Finding, second: Finding) -> bool:
+    """Whether ranks write in a pause what they have copied, or lack a CPU, so that they work slowly, pause and wait."""
+    if not _of_few(first, second, all_ranks):
         return False
     if {first.kind, second.kind} == {"sync-copy", "host-pause"}:
         return _in_the_same_steps(first, second)
-    if {first.kind, second.kind} == {"straggler", "imbalance"}:
-        return all_ranks.judges_hosts
     slow, other = sorted((first, second), key=_is_slow, reverse=True)
     often = other.evidence.get("steps_affected", 0.0) >= _USUAL_SHARE * len(all_ranks.steps)
     lacks_cpu = _is_slow(slow) and slow.evidence["slowdown"] >= _LACKS_CPU and all_ranks.judges_hosts
-    return lacks_cpu and often and other.kind in ("host-pause", "data-stall")
+    return lacks_cpu and often and other.kind in _ALSO
+
+
+def _has_more_work(all_ranks: AllRankFacts, first: Finding, second: Finding) -> bool:
+    """Whether hosts have more work: some operators are called more often, and others take longer."""
+    kinds = {first.kind, second.kind}
+    return kinds == {"straggler", "imbalance"} and all_ranks.judges_hosts and _of_few(first, second, all_ranks)
 
 
 def _is_slow(finding: Finding) -> bool:
@@ -84,19 +107,26 @@ def _in_the_same_steps(first: Finding, second: Finding) -> bool:
 
 def _as_one(larger: Finding, smaller: Finding, together_ns: int, run: RecoveredTime) -> Finding:
     one, other = larger.loss, smaller.loss
+    bound = sum if set(one.classes).isdisjoint(other.classes) else max  # what is of one class is not there twice
     loss = replace(
         one,
         estimate_ns=together_ns,
         classes=tuple(dict.fromkeys((*one.classes, *other.classes))),
-        own_ns=one.own_ns + other.own_ns,
-        bound_ns=one.bound_ns + other.bound_ns,
+        own_ns=bound((one.own_ns, other.own_ns)),
+        bound_ns=bound((one.bound_ns, other.bound_ns)),
         without=cache(partial(_without_both, larger, smaller, run)),
     )
-    also = f"In the same steps {smaller.where} takes time there"
     if smaller.kind in _ALSO and _is_slow(larger):
         also = f"In many of the steps its main thread also {_ALSO[smaller.kind]}, as one does that gets no CPU"
+        if len(larger.ranks) > 1:
+            pauses = _ALSO_OF_SEVERAL[smaller.kind]
+            also = f"In many of the steps their main threads also {pauses}, as those do that get no CPU"
     elif smaller.kind == "host-pause":
         also = "In the same steps the launching thread pauses"
+    elif smaller.kind == "sync-copy":
+        also = f"In the same steps {smaller.where} takes time there"
+    else:
+        also = f"There, {smaller.where} takes more time too"
     advice = f"{larger.advice} {also}, which is part of the loss."
     return replace(larger, loss=loss, advice=advice, told=larger.told or smaller.told)
 

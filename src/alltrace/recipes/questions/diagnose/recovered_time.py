@@ -15,8 +15,8 @@ from alltrace.replay.graph import Graph, make_graph
 from alltrace.replay.join import Replay
 from alltrace.replay.peers import Peers
 from alltrace.replay.rank_graph import COMPUTE, COPY, TRANSFER, RankGraph
-from alltrace.trace.arrays import Flags, Floats, Int64
-from alltrace.trace.distinct import run_starts
+from alltrace.trace.arrays import Flags, Floats, Int64, coded
+from alltrace.trace.distinct import distinct_rows, run_starts, sorted_groups
 
 MOST_ERROR = 0.05  # a replay that is further from the unchanged run answers nothing
 _MOST_OPERATIONS = 1 << 32  # more than a step has, so that a step and a number of an operation are one number
@@ -265,9 +265,9 @@ class RecoveredTime:
     def free_transfers(self, instances: Int64, weights: Int64 | None = None) -> OtherOrder:
         """The run with transfers of some instances that take no time.
 
-        Where hosts communicate, what one rank takes longer than all others to leave an operation is no transfer: its
-        process goes on late. Several that leave after the first one wait for the transfer, as of a ring with a slow
-        link. `weights`: The weights to use, ns; None for the recorded ones.
+        Where hosts communicate, what a rank takes longer than the first one to leave an operation is no transfer: its
+        process goes on late. But of what several take longer, as much as each usually does is transfer: it is in a ring
+        with a slow link. `weights`: The weights to use, ns; None for the recorded ones.
         """
         replay = self.replay
         before = replay.weights if weights is None else weights
@@ -275,13 +275,25 @@ class RecoveredTime:
         late_ns = np.zeros(len(free), np.int64)
         if self._of_hosts and len(free):
             free = free[np.lexsort((replay.work_ns[free], replay.instance[free]))]
-            first = run_starts(replay.instance[free])
+            took_ns, first = replay.work_ns[free], run_starts(replay.instance[free])
             size = np.diff(np.append(first, len(free)))
-            all_but_one_ns = replay.work_ns[free][first + np.maximum(size - 2, 0)]
-            late_ns = np.maximum(replay.work_ns[free] - np.repeat(all_but_one_ns, size), 0)
+            least_ns, all_but_one_ns = (np.repeat(took_ns[at], size) for at in (first, first + np.maximum(size - 2, 0)))
+            usual_ns = self._usual(took_ns - least_ns, replay.instance[free], replay.rank[replay.graph.target[free]])
+            late_ns = np.maximum(took_ns - np.minimum(all_but_one_ns, least_ns + usual_ns), 0)
         after = before.copy()
         after[free] = np.minimum(before[free], late_ns)
         return OtherOrder(replay.graph, after, weights)
+
+    def _usual(self, values: Int64, instance: NDArray[np.integer[Any]], rank: NDArray[np.integer[Any]]) -> Int64:
+        """The median of the values of each rank in all instances of the same operation and communicator."""
+        members = self._members
+        number, communicator = (members.column(c).to_numpy().astype(np.int64) for c in ("instance", "communicator"))
+        kind = np.zeros(int(number.max(initial=-1)) + 1, np.int64)
+        kind[number] = distinct_rows(communicator, coded(members.column("op"))[1])[1]
+        keys, key = distinct_rows(kind[instance], rank.astype(np.int64))
+        ordered, begins, counts = sorted_groups(values, key, keys.shape[1])
+        medians: Int64 = ordered[begins + (counts - 1) // 2][key]
+        return medians
 
     def carries_on(self, rank: Int64, row: Int64, ahead: Int64) -> Flags:
         """Which collectives carry what was computed after one before them had ended, and so may need what that brought.
