@@ -215,7 +215,8 @@ def _lawful(operations: Timelines, matching: Matching, inferred: Inferred, ranks
     wrong = np.flatnonzero(broken > np.maximum(WRONG_SHARE * np.bincount(of[own], minlength=len(broken)), FEW))
     if matching.explained is not None and matching.explained < LEAST_MATCHING_SCORE:
         # the scores count only pairs of members that communicators connect, which says nothing of a pair's own
-        least = LEAST_MATCHING_SCORE * (matching.score or 0.0) / max(matching.explained, 0.001)
+        share = (matching.score or 0.0) / matching.explained if matching.explained else 1.0
+        least = LEAST_MATCHING_SCORE * share
         pairs = [g for g in matching.groups if g.found_by == "structure" and g.messages and len(g.ranks) == 2]
         weak = [int(g.name.rpartition(" ")[2]) for g in pairs if g.score < least]
         wrong = np.union1d(wrong, weak).astype(np.int64)
