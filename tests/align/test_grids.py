@@ -135,13 +135,17 @@ def test_ranks_that_never_meet_have_no_score():
     assert (found.score, found.reason, found.groups) == (None, None, ())
 
 
-def test_inferred_communicators_are_withheld_where_members_end_before_others_start():
+def _matched_without_names():
     executed = execute(Grid(tensor=2, data=2, hosts=2, seed=4)).anonymous()
-    made, placed = executed.made, executed.placed
-    timelines = timelines_of(made.tables, made.texts)
-    placing = Placing(made.shifts_ns, {}, {p.rank: p.host for p in placed})
+    job, ranks = executed.made, executed.placed
+    timelines = timelines_of(job.tables, job.texts)
+    placing = Placing(job.shifts_ns, {}, {p.rank: p.host for p in ranks})
     inferred = communicators_by_order(timelines, related_clocks(timelines, placing))
-    matching = match(timelines, placing, placed)
+    return timelines, match(timelines, placing, ranks), inferred, ranks
+
+
+def test_inferred_communicators_are_withheld_where_members_end_before_others_start():
+    timelines, matching, inferred, placed = _matched_without_names()
     assert _lawful(timelines, matching, inferred, placed).members == matching.members
     assert _lawful(timelines, matching, inferred, ()) is matching
     solution = solve(matching.evidence(), placed)
@@ -154,12 +158,7 @@ def test_inferred_communicators_are_withheld_where_members_end_before_others_sta
 
 
 def test_of_a_matching_that_explains_little_pairs_that_explain_little_are_withheld():
-    executed = execute(Grid(tensor=2, data=2, hosts=2, seed=4)).anonymous()
-    made, placed = executed.made, executed.placed
-    timelines = timelines_of(made.tables, made.texts)
-    placing = Placing(made.shifts_ns, {}, {p.rank: p.host for p in placed})
-    inferred = communicators_by_order(timelines, related_clocks(timelines, placing))
-    matching = match(timelines, placing, placed)
+    timelines, matching, inferred, placed = _matched_without_names()
     *others, last = matching.groups
     weak = replace(last, score=0.49, messages=True)
 
