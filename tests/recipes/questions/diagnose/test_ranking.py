@@ -126,29 +126,17 @@ def exposed(hideable, needed):
 @pytest.mark.parametrize(
     ("hideable", "needed", "other", "order", "severities"),
     [
-        (1_340, 680, 1_360, ["exposed", "exposed", "other"], ["high", "high", "high"]),  # together they cost more
+        (1_340, 680, 1_360, ["exposed", "other", "exposed"], ["high", "high", "medium"]),  # together they cost more
         (600, 680, 1_360, ["other", "exposed", "exposed"], ["high", "medium", "medium"]),
-        (200, 180, 350, ["exposed", "exposed", "other"], ["medium", "medium", "medium"]),
-        (100, 1_400, 1_350, ["exposed", "exposed", "other"], ["high", "high", "high"]),
-        (
-            100,
-            1_400,
-            1_360,
-            ["other", "exposed", "exposed"],
-            ["high", "high", "high"],
-        ),  # a fault costs as much as the design
-        (1_400, 100, 1_485, ["exposed", "exposed", "other"], ["high", "high", "high"]),
-        (
-            1_340,
-            680,
-            200,
-            ["exposed", "exposed", "other"],
-            ["high", "medium", "low"],
-        ),  # no fault, and nothing costs less
+        (200, 180, 350, ["exposed", "other", "exposed"], ["medium", "medium", "low"]),
+        (100, 1_400, 1_350, ["exposed", "other", "exposed"], ["high", "high", "low"]),
+        (100, 1_400, 1_360, ["other", "exposed", "exposed"], ["high", "high", "low"]),  # as much as the design
+        (1_400, 100, 1_485, ["exposed", "other", "exposed"], ["high", "high", "low"]),
+        (1_340, 680, 200, ["exposed", "exposed", "other"], ["high", "medium", "low"]),  # no fault, and nothing less
         (1_340, 10, 1_345, ["other", "exposed"], ["high", "high"]),  # what is not reported does not count
     ],
 )
-def test_parts_of_one_cause_are_together_in_the_place_of_their_sum(hideable, needed, other, order, severities):
+def test_the_costliest_part_of_a_cause_has_the_place_of_their_sum(hideable, needed, other, order, severities):
     rows = ranked([*exposed(hideable, needed), one(other, ("compute",), other, other, "straggler")], SPAN_NS)
     assert ["exposed" if r.finding.kind == "exposed-communication" else "other" for r in rows] == order
     assert [r.severity for r in rows] == severities

@@ -18,7 +18,7 @@ _AS_MUCH = 0.1  # losses are as near as this share of them: which of two closer 
 
 _PARTS_OF_ONE_CAUSE = "exposed-communication"
 """A kind with findings that are parts of one cause: what the program itself communicates, whether compute could hide it
-or not."""
+or not. The costliest part stands for the cause."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Ranked:
     finding: Finding  # the finding
     claim_ns: int  # what it claims of the judged time, ns: its loss as well as it is known
     span_ns: int  # the judged time, ns
-    cause_ns: int | None = None  # what all findings of its cause claim, ns; None if it is the only one
+    cause_ns: int | None = None  # what all parts of its cause claim, ns; None unless it is the costliest of them
     designed_ns: int = 0  # the part of that in transfers that are the program's design, ns
     costliest: bool = False  # whether its cause claims more than a finding that is `high`
 
@@ -68,7 +68,7 @@ class Ranked:
 def ranked(findings: Sequence[Finding], span_ns: int) -> list[Ranked]:
     """What costs enough to be reported, by severity, then by loss; of equal ones the surer first; opportunities last.
 
-    Findings that are parts of one cause are together, in the place of their sum.
+    Of findings that are parts of one cause, the costliest has the place of their sum.
 
     Losses are exclusive. Each finding, the largest first, claims at most the bound of its classes, less what others
     claim that have one of them too: those before it what they got in the same steps, those after it what their own
@@ -89,10 +89,14 @@ def ranked(findings: Sequence[Finding], span_ns: int) -> list[Ranked]:
     least = max(LEAST_SHARE * span_ns, 1)
     reported = [c for c in claims if _is_reported(c, least)]
     parts = [c for c in reported if c.finding.kind == _PARTS_OF_ONE_CAUSE]
-    cause_ns = sum(part.claim_ns for part in parts)
-    designed_ns = sum(part.claim_ns for part in parts if part.finding.needed_at_once)
-    reported = [replace(c, cause_ns=cause_ns, designed_ns=designed_ns) if c in parts else c for c in reported]
-    high = min((c.claim_ns for c in reported if c.severity == "high" and c.cause_ns is None), default=span_ns)
+    if parts:
+        costliest = max(parts, key=lambda part: part.claim_ns)
+        cause_ns = sum(part.claim_ns for part in parts)
+        designed_ns = sum(part.claim_ns for part in parts if part.finding.needed_at_once)
+        whole = replace(costliest, cause_ns=cause_ns, designed_ns=designed_ns)
+        reported = [whole if claim is costliest else claim for claim in reported]
+    others = (c for c in reported if c.finding.kind != _PARTS_OF_ONE_CAUSE)
+    high = min((c.claim_ns for c in others if c.severity == "high"), default=span_ns)
     return sorted((replace(c, costliest=_of_cause(c) > high) for c in reported), key=lambda c: place_of(c, c.severity))
 
 
@@ -107,14 +111,14 @@ def _is_reported(claim: Ranked, least: float) -> bool:
     return finding.told or finding.severity is not None or claim.claim_ns >= least or hidden
 
 
-def place_of(claim: Ranked, severity: str) -> tuple[bool, int, float, bool, int]:
+def place_of(claim: Ranked, severity: str) -> tuple[bool, int, float, bool]:
     """Losses first, then opportunities; by severity, then by what is given back.
 
     What the next kernel needs at once is the program's design: a fault that costs nearly as much comes first.
     """
     opportunity = claim.finding.opportunity
     back = _AS_MUCH * claim.designed_ns - _of_cause(claim) if opportunity is None else -opportunity
-    return opportunity is not None, SEVERITIES.index(severity), back, claim.cause_ns is not None, -claim.claim_ns
+    return opportunity is not None, SEVERITIES.index(severity), back, claim.cause_ns is not None
 
 
 def _most(finding: Finding) -> int:
