@@ -51,7 +51,7 @@ def test_variation_within_steps_costs_what_the_run_without_it_is_shorter(tmp_pat
 def test_durations_that_are_skewed_keep_their_mean(tmp_path):
     draw = random.Random(7)
     noise = {
-        (r, s, p): draw.lognormvariate(-0.18, 0.6) for r in range(8) for s in range(24) for p in range(3)
+        (r, s, p): draw.lognormvariate(-0.5, 1.0) for r in range(8) for s in range(24) for p in range(3)
     }  # of the mean 1
     run, with_noise = run_of(tmp_path / "with", 8, 24, lambda r, s, p: noise[r, s, p])
     _, without = run_of(tmp_path / "without", 8, 24, lambda _r, _s, _p: 1.0)

@@ -102,6 +102,21 @@ def test_the_largest_claims_first_and_leaves_others_what_their_own_classes_hold(
     assert [r.claim_ns for r in ranked([launches, slow], SPAN_NS)] == [8_000, 2_000]
 
 
+def test_what_its_own_class_holds_is_its_own_however_much_is_left_of_what_it_shares():
+    # on different ranks: together more than any rank has
+    loads = one(6_000, ("module", "sync", "launch"), 6_500, 8_000, "module-loading")
+    waits = one(2_500, ("sync", "module", "launch"), 900, 8_000)
+    launches = one(1_500, ("launch", "module", "sync"), 1_400, 8_000, "launch-bound")
+    claims = {r.finding.kind: r.claim_ns for r in ranked([loads, waits, launches], SPAN_NS)}
+    assert claims == {"module-loading": 6_000, "sync": 900, "launch-bound": 1_400}
+    again = one(2_400, ("sync", "launch"), 900, 8_000, "host-pause")
+    assert {r.finding.kind: r.claim_ns for r in ranked([loads, waits, again], SPAN_NS)} == {
+        "module-loading": 6_000,
+        "sync": 1_100,
+        "host-pause": 900,
+    }
+
+
 def test_a_capture_fault_stands_behind_graver_findings_and_before_those_as_grave():
     fault = one(0, (), 0, 0, "capture-fault", severity="medium")
     rows = ranked([fault, one(1_500, ("sync",), 1_500, 1_500), one(100, ("idle",), 100, 100, "idle-gap")], SPAN_NS)

@@ -25,9 +25,8 @@ from alltrace.trace.distinct import distinct_rows, occurrences, sorted_groups, v
 
 _MIX = np.int64(0x9E3779B97F4A7C1)  # an odd number; its multiples distinguish sets of names
 
-_EXTREMES = 10
-"""Of durations that vary, a tenth at each end is left out: what is left has nearly the mean of all, however skewed they
-are."""
+_DEVIATIONS = 3.0
+"""Durations that are so many standard deviations away from the median, in logarithms, are left out of a mean."""
 
 
 def even_durations(run: RecoveredTime, ranks: Int64, steps: Int64, apart: Flags, even: Flags) -> Int64:
@@ -35,8 +34,8 @@ def even_durations(run: RecoveredTime, ranks: Int64, steps: Int64, apart: Flags,
 
     Programs repeat themselves: the n-th segment of kernels of a step has the same kernels in other steps and on ranks
     alike. Segments with the same place in the step, the same number of kernels and the same names are the same; each
-    then takes the mean of all but the extreme ones (`_EXTREMES`), as a few long ones are no rule. The kernels of a slow
-    device are only compared with each other, so that it stays slow.
+    then takes the mean of all but those far from the others (`_DEVIATIONS`), as a few long ones are no rule. Kernels of
+    a slow device are only compared with each other, so that it stays slow.
 
     `ranks`: The ranks, ascending. `steps`: The judged steps, ascending.
     """
@@ -64,16 +63,19 @@ def even_durations(run: RecoveredTime, ranks: Int64, steps: Int64, apart: Flags,
     if len(node):
         same = distinct_rows(*key.T)[1]
         ordered, begins, having = sorted_groups(took, same, int(same.max()) + 1)
-        whole = np.concatenate(([0.0], np.cumsum(ordered)))
-        cut = having // _EXTREMES
-        middle = having - 2 * cut
-        usual = (whole[begins + cut + middle] - whole[begins + cut]) / middle
+        quartiles = np.stack([ordered[begins + (having - 1) * quarter // 4] for quarter in (1, 2, 3)])
+        # in logarithms: durations that vary much are skewed
+        far = _DEVIATIONS * (np.log(quartiles[2] / quartiles[0]) / _QUARTILES_APART + _USUAL_WORK)
+        group = np.repeat(np.arange(len(begins)), having)
+        plain = np.abs(np.log(ordered / quartiles[1][group])) <= far[group]
+        usual = np.bincount(group, ordered * plain) / np.bincount(group, plain)
         factor[node] = usual[same] / took
     return run.with_factors(factor)
 
 
 _Key = TypeVar("_Key", int, str)
 
+_QUARTILES_APART = 1.349  # in standard deviations of a normal distribution
 _CLASSES = ("compute",)  # the class of time that these findings lose
 _ALIKE = 0.1  # ranks are slow alike if their slowdowns differ by this share or less
 _OF_HOST = 0.75  # a host is slow if all of its ranks are, and this share of them by a similar amount

@@ -72,7 +72,8 @@ def ranked(findings: Sequence[Finding], span_ns: int) -> list[Ranked]:
 
     Losses are exclusive. Each finding, the largest first, claims at most the bound of its classes, less what others
     claim that have one of them too: those before it what they got in the same steps, those after it what their own
-    classes hold. And it claims at most what is left of the judged time.
+    classes hold. What its own class holds it claims in any case, less what others with that class got. And it claims at
+    most what is left of the judged time.
 
     `span_ns`: The judged time, ns.
     """
@@ -83,7 +84,10 @@ def ranked(findings: Sequence[Finding], span_ns: int) -> list[Ranked]:
         loss, classes = finding.loss, set(finding.loss.classes)
         same = [(c.claim_ns, c.finding.loss) for c in claims if classes.intersection(c.finding.loss.classes)]
         kept = sum(min(_most(f), f.loss.own_ns) for f in order[place + 1 :] if classes.intersection(f.loss.classes))
-        claim = max(min(_most(finding), max(loss.bound_ns - kept, loss.own_ns) - round(loss.taken_by(same)), left), 0)
+        shared_ns = loss.bound_ns - kept - round(loss.taken_by(same))
+        alike = [(claim_ns, other) for claim_ns, other in same if other.classes[0] == loss.classes[0]]
+        own_ns = loss.own_ns - round(loss.taken_by(alike))
+        claim = max(min(_most(finding), max(shared_ns, own_ns), left), 0)
         left -= claim
         claims.append(Ranked(finding, claim, span_ns))
     least = max(LEAST_SHARE * span_ns, 1)
