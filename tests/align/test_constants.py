@@ -30,7 +30,7 @@ LEFT = {
     "related_clocks.py": 4,
     "run_matching.py": 1,
     "step_names.py": 3,
-    "steps.py": 18,
+    "steps.py": 19,
     "store.py": 1,
     "timelines.py": 1,
 }

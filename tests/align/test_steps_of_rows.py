@@ -195,8 +195,8 @@ def test_longer_steps_that_copy_or_say_so_write_a_checkpoint():
     assert kinds_of(took, copied=[0] * 4 + [(64 << 10) + 1] + [0] * 5) == ([], [4])
     assert kinds_of(took, copied=[0] * 4 + [64 << 10] + [0] * 5) == ([], [])
     offloaded = [1 << 20] * 4, [1 << 20] * 5
-    assert kinds_of(took, copied=[*offloaded[0], (1 << 20) * 12 // 10, *offloaded[1]]) == ([], [4])
-    assert kinds_of(took, copied=[*offloaded[0], (1 << 20) * 11 // 10, *offloaded[1]]) == ([], [])
+    assert kinds_of(took, copied=[*offloaded[0], (1 << 20) + (64 << 10) + 1, *offloaded[1]]) == ([], [4])
+    assert kinds_of(took, copied=[*offloaded[0], (1 << 20) + (64 << 10), *offloaded[1]]) == ([], [])
     # what is copied differs from step to step by as much
     assert kinds_of(took, copied=[n << 18 for n in (4, 5, 6, 4, 7, 5, 6, 4, 5, 6)]) == ([], [])
     often = [100, 150, 100, 150, 100, 100, 150, 100, 100, 100, 100]

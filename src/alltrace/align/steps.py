@@ -45,8 +45,8 @@ _LEAST_LAUNCHED = 0.1
 """Ranges in which a smaller share of a rank's device work is launched are not steps."""
 
 _SAVED_BYTES = 64 << 10
-"""A longer step that brings more than so many bytes beyond the usual ones back to the host writes a checkpoint, if others
-differ by less (`_DEVIATIONS`): the part of a model that one of many ranks has may be small."""
+"""A longer step that brings more than so many bytes beyond the usual ones back to the host writes a checkpoint, if
+others differ by less (`_DEVIATIONS`): the part of a model that one of many ranks has may be small."""
 
 _AGREEING = 0.9
 _LAUNCHED_BEFORE = 0.05
@@ -468,9 +468,9 @@ def _kinds(found: Sequence[RankSteps], numbers: dict[int, Int64]) -> dict[int, s
     taken, hosts, works = (np.array([np.median(values[its]) for its in rows]) for values in times)
     most, saving = folded(np.maximum, of, copied, len(steps), 0), np.bincount(of, saves, len(steps)) > 0
     # what is written to files keeps the host alone
-    longer = _above_usual(taken) | _above_usual(hosts)
+    longer = (taken > 1.1 * np.median(taken)) | (hosts > 1.1 * np.median(hosts))
     beyond = most - np.median(most)
-    heavy = _above_usual(most) & (beyond > max(_DEVIATIONS * np.median(np.abs(beyond)), _SAVED_BYTES))
+    heavy = beyond > max(_DEVIATIONS * float(np.median(np.abs(beyond))), _SAVED_BYTES)
     # activation checkpointing bears the name too, but does it in every step
     plain = ~(longer & (heavy | (saving & (saving.sum() <= len(steps) // 2))))
     often = (~plain).sum() >= max(_FEWEST, len(steps) / 4)  # what is done so often is a part of the work
@@ -482,11 +482,6 @@ def _kinds(found: Sequence[RankSteps], numbers: dict[int, Int64]) -> dict[int, s
             break
         kinds[step] = "warm-up"
     return kinds
-
-
-def _above_usual(values: Floats | Int64) -> Flags:
-    above: Flags = values > 1.1 * np.median(values)
-    return above
 
 
 def _stands_out(taken: Floats, plain: Flags, place: int) -> bool:
