@@ -15,6 +15,7 @@ from alltrace.align.communicators_by_order import (
     _distance,
     _evaluated,
     _few,
+    _finer,
     _group_stays,
     _groups,
     _likelihood,
@@ -28,6 +29,7 @@ from alltrace.align.message_partners import CLEAR, EVIDENCE, FLOOR_NS
 
 APART = np.array([0, 0, 1, 1])
 NO_PAIRS = np.zeros(3, np.bool_)
+NONE = np.zeros((3, 3), np.bool_)
 
 
 def test_partitions_are_groups_at_a_stride_and_those_across_known_ones():
@@ -127,8 +129,8 @@ def test_the_right_partition_costs_least_and_an_unlawful_one_cannot_be():
     assert np.isinf(costs[1:]).all()
     late = _costs([_evaluated(start, end + 3e6, np.zeros(4), label) for label in (APART, np.array([0, 1, 0, 1]))])
     assert late[0] < late[1] - 2.0
-    assert _cycle(evidence[:1], 60) == (1, True)
-    assert _cycle(evidence[:1], 7) == (1, True)
+    assert _cycle(evidence[:1], 60, _finer([APART])) == (1, True)
+    assert _cycle(evidence[:1], 7, _finer([APART])) == (1, True)
 
 
 def test_places_that_return_with_other_communicators_make_a_period():
@@ -141,13 +143,15 @@ def test_places_that_return_with_other_communicators_make_a_period():
         last = np.array([start[n][label == g].max() for g in label])
         end[n] = last + 4e6 + rng.normal(0.0, 300.0, 4)
     evidence = [_evaluated(start, end, np.zeros(4), label) for label in labels]
-    assert _cycle(evidence, count) == (3, False)
+    assert _cycle(evidence, count, _finer(labels)) == (3, False)
 
 
 def test_few_partitions_explain_all_places():
     many = np.array([100.0, 100.0, 100.0])
     costs = np.array([[5.0, 7.0, 9.0], [5.0, 7.0, 9.0], [9.0, 7.0, 5.0]])
-    chosen = _few(costs, many, np.zeros(3, np.int64), np.ones(3, np.int64), np.zeros(costs.shape, np.int64), NO_PAIRS)
+    chosen = _few(
+        costs, many, np.zeros(3, np.int64), np.ones(3, np.int64), np.zeros(costs.shape, np.int64), NO_PAIRS, NONE
+    )
     assert [place for place, _ in chosen] == [0, 0, 2]
     assert all(score == pytest.approx(0.98, abs=0.021) for _, score in chosen)
     # one that is explained nearly as well by what explains others is explained by that
@@ -155,38 +159,64 @@ def test_few_partitions_explain_all_places():
     assert [
         place
         for place, _ in _few(
-            near, many[:2], np.zeros(2, np.int64), np.ones(2, np.int64), np.zeros(near.shape, np.int64), NO_PAIRS[:2]
+            near,
+            many[:2],
+            np.zeros(2, np.int64),
+            np.ones(2, np.int64),
+            np.zeros(near.shape, np.int64),
+            NO_PAIRS[:2],
+            NONE[:2, :2],
         )
     ] == [0, 0]
     far = np.array([[5.0, 9.0], [5.0 + 2 * BY_MODES, 5.0]])
     assert [
         place
         for place, _ in _few(
-            far, many[:2], np.zeros(2, np.int64), np.ones(2, np.int64), np.zeros(far.shape, np.int64), NO_PAIRS[:2]
+            far,
+            many[:2],
+            np.zeros(2, np.int64),
+            np.ones(2, np.int64),
+            np.zeros(far.shape, np.int64),
+            NO_PAIRS[:2],
+            NONE[:2, :2],
         )
     ] == [0, 1]
     # of equals the nearest, then the one with fewest groups
     equal = np.array([[5.0, 5.0, 5.0]])
     distance, groups = np.array([2, 1, 1]), np.array([1, 3, 2])
-    assert _few(equal, many[:1], distance, groups, np.zeros((1, 3), np.int64), NO_PAIRS) == [(2, 0.6)]
+    assert _few(equal, many[:1], distance, groups, np.zeros((1, 3), np.int64), NO_PAIRS, NONE) == [(2, 0.6)]
     # a larger group is not sure where times are those of pairs, too
     pairs = np.array([False, True, False])
-    assert _few(equal, many[:1], distance, groups, np.zeros((1, 3), np.int64), pairs) == [(2, 0.0)]
-    assert _few(equal, many[:1], np.array([2, 0, 1]), groups, np.zeros((1, 3), np.int64), pairs) == [(1, 0.6)]
+    assert _few(equal, many[:1], distance, groups, np.zeros((1, 3), np.int64), pairs, NONE) == [(2, 0.0)]
+    assert _few(equal, many[:1], np.array([2, 0, 1]), groups, np.zeros((1, 3), np.int64), pairs, NONE) == [(1, 0.6)]
     shown = np.array([[5.0, 9.0, 9.0]])
-    assert _few(shown, many[:1], distance, groups, np.zeros((1, 3), np.int64), pairs)[0][1] > 0.9
+    assert _few(shown, many[:1], distance, groups, np.zeros((1, 3), np.int64), pairs, NONE)[0][1] > 0.9
     # before these, the one whose groups transfer alike
-    assert _few(equal, many[:1], distance, groups, np.array([[0, 1, 1]]), NO_PAIRS) == [(0, 0.6)]
+    assert _few(equal, many[:1], distance, groups, np.array([[0, 1, 1]]), NO_PAIRS, NONE) == [(0, 0.6)]
     # where times speak against the nearest by more than modes explain, and not clearly, neither is sure
     for apart, answer in ((BY_MODES - 0.01, (1, 0.6)), (BY_MODES + 0.01, (1, 0.0)), (BY_MODES + 0.2, (0, 0.98))):
         nearest_second = np.array([[5.0, 5.0 + apart]])
         [(place, score)] = _few(
-            nearest_second, many[:1], np.array([2, 1]), np.array([1, 1]), np.zeros((1, 2), np.int64), NO_PAIRS[:2]
+            nearest_second,
+            many[:1],
+            np.array([2, 1]),
+            np.array([1, 1]),
+            np.zeros((1, 2), np.int64),
+            NO_PAIRS[:2],
+            NONE[:2, :2],
         )
         assert (place, score) == (answer[0], pytest.approx(answer[1], abs=0.02))
     nothing = np.full((2, 2), np.inf)
     assert (
-        _few(nothing, many[:2], np.zeros(2, np.int64), np.ones(2, np.int64), np.zeros((2, 2), np.int64), NO_PAIRS[:2])
+        _few(
+            nothing,
+            many[:2],
+            np.zeros(2, np.int64),
+            np.ones(2, np.int64),
+            np.zeros((2, 2), np.int64),
+            NO_PAIRS[:2],
+            NONE[:2, :2],
+        )
         == [(None, 0.0)] * 2
     )
     half = _few(
@@ -196,6 +226,7 @@ def test_few_partitions_explain_all_places():
         np.ones(2, np.int64),
         np.zeros((2, 2), np.int64),
         NO_PAIRS[:2],
+        NONE[:2, :2],
     )
     assert half[1] == (None, 0.0)
     sure = 1.0 - math.exp(-((1.0 - BY_MODES + BY_MODES - BY_MODES) * 100) / CLEAR)

@@ -32,7 +32,7 @@ from alltrace.align.related_clocks import RankClock
 from alltrace.align.schema import LEAST_MATCHING_SCORE, NEARLY_ALL
 from alltrace.align.timelines import PART, AnyTimelines
 from alltrace.trace.arrays import Flags, Floats, Int64
-from alltrace.trace.distinct import distinct, rows_by, run_starts
+from alltrace.trace.distinct import distinct, distinct_rows, rows_by, run_starts
 
 _Partition = frozenset[Members]
 
@@ -298,6 +298,8 @@ def _partitions(ranks: Sequence[int], known: Collection[_Partition], *, joined: 
             for other in at_strides:
                 label = distinct(DisjointSets(len(ranks), chain(_successive(own), _successive(other))).labels())[1]
                 partitions.setdefault(label.tobytes(), label)
+        if len(set(map(len, partition))) > 1:
+            continue  # one lacks a rank, so places in it are no places in the grid
         position = {r: n for group in partition for n, r in enumerate(group)}
         label = np.array([position.get(r, -1) for r in ranks])
         if (label >= 0).all() and (np.bincount(label) > 1).any():
@@ -395,31 +397,33 @@ def _judged(alike: _Class, known: Mapping[_Partition, set[int]], exchanges: set[
     joined = not all(lane.messages for lane in alike.lanes)
     labels = _partitions(ranks, known, joined=joined)
     evidence = [_evaluated(alike.start[:most], alike.end[:most], alike.slack, label) for label in labels]
+    finer = _finer(labels)
     place = np.zeros(len(alike.op), np.int64)
     of_places: list[list[_Judged]] = []
     costs: list[Floats] = []
     for rows in rows_by(alike.op).values():
         of_op = [one.take(rows[rows < most]) for one in evidence]
-        period, shared = _cycle(of_op, int((rows < most).sum()))
+        period, shared = _cycle(of_op, int((rows < most).sum()), finer)
         parts = [[one.take(slice(begin, None, period)) for one in of_op] for begin in range(period)]
         its = [_costs(judged) for judged in parts]
+        many = EVIDENCE * len(ranks) * np.bincount(np.arange(len(rows)) % period, minlength=period)
+        shared = shared and _chosen(np.array(its) * many[:, None], many, finer)[2] <= 0.0
         place[rows] = len(of_places) + (0 if shared else np.arange(len(rows)) % period)
         of_places += [of_op] if shared else parts
         costs += [np.mean(its, axis=0)] if shared else its
-    many = np.bincount(place, minlength=len(of_places))
     of_labels = [_groups(ranks, one.label) for one in evidence]
     ops = set(alike.op.tolist())
     other = [partition for partition, its in known.items() if not ops & its]  # each communicator has one stream
     across = [partition for partition, its in known.items() if not its or its - exchanges]
-    finer = [partition for partition, its in known.items() if its - exchanges]
+    whole = [partition for partition, its in known.items() if its - exchanges]
     distance = np.array(
-        [_distance(frozenset(g for g in its if g), other, across, len(ranks), finer) for its in of_labels]
+        [_distance(frozenset(g for g in its if g), other, across, len(ranks), whole) for its in of_labels]
     )
-    sizes = np.array([len(one.groups) for one in evidence])
-    observations = np.asarray(many * len(ranks) * EVIDENCE, np.float64)
+    sizes = np.array([one.label.max() for one in evidence])
+    observations = EVIDENCE * len(ranks) * np.bincount(place, minlength=len(of_places))
     apart = np.array([[one.apart for one in its] for its in of_places])
     pairs = np.array([not joined and (one.groups == 2).all() for one in evidence])
-    few = _few(np.array(costs), observations, distance, sizes, apart, pairs)
+    few = _few(np.array(costs), observations, distance, sizes, apart, pairs, finer)
     none: tuple[list[Members], float, float] = [()] * len(ranks), 0.0, np.inf
     of_place = [
         none if at is None or score < LEAST_MATCHING_SCORE else (of_labels[at], score, shown[at].varies)
@@ -458,7 +462,20 @@ def _distance(
     return 2
 
 
-def _cycle(evidence: Sequence[_Judged], count: int) -> tuple[int, bool]:
+def _finer(labels: Sequence[Int64]) -> Flags:
+    """Of each two partitions whether the second's groups are parts of the first's, of which there are several."""
+    return np.array(
+        [
+            [
+                label.max() > whole.max() > 0 and distinct_rows(label, whole)[0].shape[1] == label.max() + 1
+                for label in labels
+            ]
+            for whole in labels
+        ]
+    )
+
+
+def _cycle(evidence: Sequence[_Judged], count: int, finer: Flags) -> tuple[int, bool]:
     """After how many operations those alike return, and whether all have the same communicators, and only sizes return.
 
     It is the least description length of the partitions that explain them best.
@@ -495,11 +512,12 @@ def _cycle(evidence: Sequence[_Judged], count: int) -> tuple[int, bool]:
             costs.append(np.where(there > 0, cost, np.inf) * many)
         table = np.array(costs)
         shared = table[table.sum(axis=1).argmin()]
-        together, split = float(shared.sum()), float(np.minimum(shared, table.min(axis=0) + BY_MODES * many).sum())
-        gain = (together - split) * weight - period * np.log(len(evidence) + 1.0)
+        split = np.minimum(shared, table.min(axis=0) + BY_MODES * many)
+        gain = float((shared - split).sum()) * weight - period * np.log(len(evidence) + 1.0)
+        gain = max(gain, _chosen(table.T * weight, many * weight, finer)[2])
         if gain > most:
             best, most = period, gain
-        description = together * weight + 2.0 * period * np.log(count)
+        description = float(shared.sum()) * weight + 2.0 * period * np.log(count)
         if description < least:
             size_period, least = period, description
     return (best, False) if most > 0.0 else (size_period, True)
@@ -553,8 +571,33 @@ def _spread(values: Floats) -> Floats:
     return np.asarray((np.median(values) + values.mean()) / 2.0, np.float64)
 
 
+def _chosen(costs: Floats, many: Floats, finer: Flags) -> tuple[list[int], Floats, float]:
+    """Few partitions that explain all places well, the costs with what modes may explain, and what the others gain.
+
+    `costs` are places x partitions, all for `many` observations in each place. What another partition gains is less
+    the length of saying which it is and which places it explains. The parts of the groups of one gain nothing: ends
+    scatter in modes that some members share.
+    """
+    possible = np.isfinite(costs)
+    naming = math.log(costs.shape[1] + 1.0)
+    bounded = np.where(possible, costs, 2.0 * float(np.abs(costs[possible]).sum()) + naming)
+    chosen = [int(bounded.sum(axis=0).argmin())]
+    bounded[:, np.arange(bounded.shape[1]) != chosen[0]] += BY_MODES * many[:, None]
+    explained, gain = bounded[:, chosen[0]], 0.0
+    while len(chosen) < bounded.shape[1]:
+        less = np.maximum(explained[:, None] - bounded, 0.0)
+        less[:, finer[chosen].any(axis=0)] = 0.0
+        best = int(less.sum(axis=0).argmax())
+        more = less[:, best].sum() - naming - math.log(math.comb(len(costs), int(np.count_nonzero(less[:, best]))))
+        if more <= 0.0:
+            break
+        chosen.append(best)
+        explained, gain = np.minimum(explained, bounded[:, best]), gain + more
+    return chosen, bounded, gain
+
+
 def _few(
-    costs: Floats, many: Floats, distance: Int64, groups: Int64, apart: Int64, pairs: Flags
+    costs: Floats, many: Floats, distance: Int64, groups: Int64, apart: Int64, pairs: Flags, finer: Flags
 ) -> list[tuple[int | None, float]]:
     """For each place the partition that explains it, and how sure that is from 0 to 1: few that explain all well.
 
@@ -563,29 +606,17 @@ def _few(
     the one with fewest groups. Where one of those is of `pairs` that exchange messages, no larger group is sure.
     """
     weighed = costs * many[:, None]
-    penalty = float(np.log(costs.shape[1] + 1.0))
     possible = np.isfinite(costs).any(axis=1)
     if not possible.any():
         return [(None, 0.0)] * len(costs)
-    dearest = 2.0 * float(np.abs(weighed[np.isfinite(weighed)]).sum()) + penalty
-    bounded = np.where(np.isfinite(weighed), weighed, dearest)[possible]
-    bounded[:, np.arange(bounded.shape[1]) != bounded.sum(axis=0).argmin()] += (BY_MODES * many[possible])[:, None]
-    chosen: list[int] = []
-    explained = np.full(len(bounded), np.inf)
-    while len(chosen) < bounded.shape[1]:
-        totals = np.minimum(explained[:, None], bounded).sum(axis=0)
-        best = int(totals.argmin())
-        if chosen and explained.sum() - totals[best] <= penalty:
-            break
-        chosen.append(best)
-        explained = np.minimum(explained, bounded[:, best])
+    chosen, bounded, _ = _chosen(weighed[possible], many[possible], finer)
     of_place = np.array(chosen)[bounded[:, chosen].argmin(axis=1)]
     sure: dict[int, float] = {}
     for one in np.unique(of_place).tolist():
         its = of_place == one
-        worse = (weighed[possible][its] - weighed[possible][its, one][:, None]).sum(axis=0) - BY_MODES * many[possible][
-            its
-        ].sum()
+        more = weighed[possible][its] - weighed[possible][its, one][:, None]
+        modes = BY_MODES * many[possible][its][:, None]
+        worse = (more - np.clip(more, -modes, modes)).sum(axis=0)
         surely = 1.0 - np.exp(-np.maximum(worse, 0.0) / CLEAR)
         surely[one] = 0.0
         equal = np.flatnonzero(surely < LEAST_MATCHING_SCORE)

@@ -240,9 +240,9 @@ class _Forest:
         a pair is as sharply related whole periods off, but not all pairs by the same number of these.
         """
         lines = []
-        of_pairs: dict[frozenset[int], _Edge] = {}
+        of_pairs: dict[tuple[frozenset[int], Any], _Edge] = {}
         for other in (edge, *edges):
-            of_pairs.setdefault(frozenset((other.first, other.second)), other)
+            of_pairs.setdefault((frozenset((other.first, other.second)), other.how), other)
         for other in islice(of_pairs.values(), _VOTES):
             if other.line is not None:
                 alike = self._unit[other.first] == self._unit[edge.first]
