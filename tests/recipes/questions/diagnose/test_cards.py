@@ -194,7 +194,7 @@ def test_every_fault_of_a_capture_has_a_sentence(where, ranks):
         ),
         (
             row("low-bandwidth", (3,), busbw_gb_per_s=2.1),
-            "All communicators of rank 3 are slow, and those without it are not",
+            "Communicators of rank 3 are slow, and those without it are not",
         ),
         (
             row("exposed-communication", needed_at_once=True, where="AllReduce"),

@@ -14,6 +14,7 @@ from alltrace.recipes.questions.diagnose import late_ranks as late
 from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts, Members
 from alltrace.recipes.questions.diagnose.finding import Finding, Loss
 from alltrace.recipes.questions.diagnose.gaps import CLASSES
+from alltrace.recipes.questions.diagnose.slow_communicators import SlowCommunicator, SlowLink
 
 STEPS, STEP_NS = 3, 1_000
 
@@ -93,6 +94,64 @@ def test_gradients_are_of_communicators_and_operations_that_begin_late(seed):
             rows = (members.communicator == number) & (members.op == op)
             found[rows] = rows.any() and np.percentile(begins[rows], 5) >= communication._GRADIENTS_BEGIN
     assert communication._gradients(all_ranks, members).tolist() == found.tolist()
+
+
+def slow(ratio, peers, lost_ns, *rates):
+    return SlowCommunicator(ratio, ratio, 0.0, 0.0, peers, lost_ns, 1_000.0, *rates)
+
+
+@pytest.mark.parametrize(
+    ("rank", "communicators", "kind", "ranks", "where", "advice"),
+    [
+        (1, (0, 2), "low-bandwidth", (1,), "g2, g0", "Communicators of rank 1 are slow {} network and NVLink {}"),
+        (1, (0,), "low-bandwidth", (1,), "g0", "Communicators of rank 1 of its host are slow {} NVLink and PCIe {}"),
+        (1, (2,), "low-bandwidth", (1,), "g2", "Communicators of rank 1 between hosts are slow {} network {}"),
+        (
+            None,
+            (0, 2),
+            "slow-communicator",
+            (0, 1, 2),
+            "g2, g0",
+            "Transfers of g2, g0 take 2.0 times as long as elsewhere; check the links of its ranks.",
+        ),
+    ],
+)
+def test_each_cause_of_slow_transfers_is_a_finding(rank, communicators, kind, ranks, where, advice, monkeypatch):
+    all_ranks, members = made(0)
+    every = {0: slow(4.0, 3, 10.0), 2: slow(2.0, 1, 20.0, 5.0, 10.0)}
+    causes = [SlowLink(rank, {n: every[n] for n in communicators}), SlowLink(None, {3: slow(5.0, 2, 5.0)})]
+    monkeypatch.setattr(communication, "slow_links", lambda *_: causes)
+    findings, excess, shares = communication._slow(all_ranks, members)
+    assert shares == {n: 1 - 1 / one.ratio for cause in causes for n, one in cause.slow.items()}
+    parts = np.array([shares.get(n, 0.0) for n in members.communicator.tolist()])
+    assert excess.tolist() == (members.moved * parts).astype(int).tolist()
+    one, other = findings
+    assert (one.kind, one.ranks, one.where) == (kind, ranks, where)
+    assert one.advice == advice.format("and those without it are not; check its", "connections.")
+    costliest = communicators[-1]
+    assert one.confidence == pytest.approx({0: 0.9 - 0.1 / 3, 2: 0.8}[costliest])
+    rates = {"busbw_gb_per_s": 5.0, "peers_busbw_gb_per_s": 10.0} if 2 in communicators else {}
+    assert one.evidence == {"slowdown": every[costliest].ratio, "communicators": len(communicators), **rates}
+    assert (other.kind, other.ranks, other.where) == ("slow-communicator", (3, 4), "g3")
+    assert one.loss.estimate_ns != other.loss.estimate_ns > 0
+
+
+def test_who_queues_is_told_by_operations_and_not_by_what_they_take(monkeypatch):
+    all_ranks, members = made(0)
+    count = len(members.rank)
+    moved = np.where(members.rank == 4, 10, 100)  # which waits for a late rank most of the time
+    start = np.zeros(count, np.int64)
+    for rank in (0, 1, 3, 4):
+        mine = np.flatnonzero(members.rank == rank)
+        start[mine] = 20 * np.arange(len(mine))
+    members = replace(members, start=start, end=start + 20, stream=np.full(count, 7), moved=moved)
+    all_ranks.__dict__ |= {"members": members}
+    monkeypatch.setattr(communication, "_needs", lambda all_ranks, members, after, ahead: np.zeros(len(after), bool))
+    queued, (one,) = communication._serialized(all_ranks, members, moved // 2, {})
+    assert one.ranks == (0, 1, 3, 4)
+    # what a slow link takes too long is no queue's
+    waited = np.bincount(members.rank, (moved - moved // 2) * queued)[[0, 1, 3, 4]] / STEPS
+    assert one.evidence == {"queued": queued.sum(), "waited_ns_per_step": round(waited.mean())}
 
 
 @pytest.mark.parametrize("rates", [{"h0": 24.0, "h1": 12.0, "h2": 24.0}, {"h0": 24.0, "h1": 23.0, "h2": 24.0}])

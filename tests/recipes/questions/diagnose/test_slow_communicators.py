@@ -13,13 +13,23 @@ from alltrace.recipes.questions.diagnose.communication import _rail
 MIB = 1 << 20
 
 
-def compared(rows, hosts=None, sizes=(2, 2, 2)):
+def compared(rows, hosts=None, sizes=(2, 2, 2), ranks=None):
     """What is slow of rows of communicator, operation, bytes and transfer in ns, one instance each."""
-    return slow_communicators.slow_communicators(*of_rows(rows, hosts, sizes))
+    return {n: one for _, its in links(rows, hosts, sizes, ranks) for n, one in its.items()}
 
 
-def of_rows(rows, hosts=None, sizes=(2, 2, 2), found_by="structure"):
-    """Communicators and their members, of such rows."""
+def links(rows, hosts=None, sizes=(2, 2, 2), ranks=None):
+    """The causes of that."""
+    return slow_communicators.slow_links(*of_rows(rows, hosts, sizes, ranks=ranks))
+
+
+def rates(found):
+    """Of each slow communicator how many times as long it takes, its bus bandwidth and that of its peers."""
+    return {n: (one.ratio, one.gb_per_s, one.peers_gb_per_s) for n, one in found.items()}
+
+
+def of_rows(rows, hosts=None, sizes=(2, 2, 2), found_by="structure", ranks=None):
+    """Communicators and their members, of such rows; `ranks`: of each communicator, by default no two share one."""
     number, op, size, took = zip(*rows, strict=True)
     members = SimpleNamespace(
         rank=np.zeros(len(rows), int),
@@ -31,8 +41,8 @@ def of_rows(rows, hosts=None, sizes=(2, 2, 2), found_by="structure"):
         firsts=np.arange(len(rows)),
     )
     groups = [
-        SimpleNamespace(number=n, size=s, ranks=tuple(range(10 * n, 10 * n + s)), found_by=found_by)
-        for n, s in enumerate(sizes)
+        SimpleNamespace(number=n, size=len(its), ranks=its, found_by=found_by)
+        for n, its in enumerate(ranks or [tuple(range(10 * n, 10 * n + s)) for n, s in enumerate(sizes)])
     ]
     all_ranks = SimpleNamespace(alignment=SimpleNamespace(groups=groups), hosts=hosts or {})
     return all_ranks, members
@@ -58,6 +68,15 @@ def test_without_sizes_a_slow_link_and_a_large_message_look_the_same(slow, other
     assert shares.tolist() == pytest.approx([share] * 3 + [0] * 3)
 
 
+def test_operations_of_other_ranks_show_how_long_those_of_unknown_size_take():
+    rows = [
+        (n, op, 0, took) for n in (0, 1) for op, took in (("AllGather", 400), ("ReduceScatter", 100)) for _ in range(3)
+    ]
+    assert not slow_communicators.possible_excess(*of_rows(rows)).any()
+    same = of_rows(rows, ranks=[(0, 1), (0, 1)])
+    assert slow_communicators.possible_excess(*same).max() == pytest.approx(0.75)
+
+
 def test_few_operations_of_unknown_size_and_other_communicators_tell_nothing():
     rows = [(0, "AllGather", 0, 400)] * 3 + [(1, "ReduceScatter", 0, 100)] * 2
     assert not slow_communicators.possible_excess(*of_rows(rows)).any()
@@ -70,7 +89,8 @@ def test_a_slow_communicator_is_told_with_its_rate_and_its_peers():
     rows = [(n, "AllReduce", 4 * MIB, 1_000_000 if n == 1 else 250_000) for n in range(3) for _ in range(3)]
     found = compared(rows)
     # a ring of two moves the whole message once: 2 (n - 1) / n
-    assert found == {1: (4.0, pytest.approx(4 * MIB / 1e6), pytest.approx(16 * MIB / 1e6))}
+    assert rates(found) == {1: (4.0, pytest.approx(4 * MIB / 1e6), pytest.approx(16 * MIB / 1e6))}
+    assert (found[1].peers, found[1].lost_ns, found[1].took_ns) == (2, pytest.approx(2_250_000), 1_000_000)
 
 
 def test_other_operations_and_sizes_are_no_measure():
@@ -93,7 +113,7 @@ def test_gathers_and_reductions_go_around_the_same_ring():
 def test_operations_without_peers_do_not_hide_one_that_is_slow():
     rows = [(n, "AllReduce", 4 * MIB, 1_000_000 if n == 1 else 250_000) for n in range(3) for _ in range(3)]
     alone = [(1, "AllToAll", 4 * MIB, 50_000_000)] * 3
-    assert compared([*rows, *alone])[1] == (4.0, pytest.approx(4 * MIB / 1e6), pytest.approx(16 * MIB / 1e6))
+    assert rates(compared([*rows, *alone])) == rates(compared(rows))
 
 
 def test_several_operations_count_by_the_time_that_they_take():
@@ -119,58 +139,118 @@ def test_few_or_uncertain_operations_say_nothing():
     assert compared(rows) == {}
 
 
-def _alike(sizes, transfers, counts):
-    """Operations of two communicators with these bytes, times and numbers, one instance each."""
-    rows = [
-        (n, size, took)
-        for n, (size, took, count) in enumerate(zip(sizes, transfers, counts, strict=True))
-        for _ in range(count)
+@pytest.mark.parametrize(
+    ("sizes", "counts", "ratio"),
+    [
+        ((0, 0), (20, 20), 4.0),
+        ((0, 0), (20, 19), 4.0),
+        # another number of operations, or others, are not a measure
+        ((0, 0), (20, 10), None),
+        ((0, 64), (20, 20), None),
+        ((0, 0), (2, 2), None),
+    ],
+)
+def test_communicators_without_large_messages_are_compared_by_the_same_operations(sizes, counts, ratio):
+    rows = [(n, "SendRecv", sizes[n], (400, 100)[n]) for n in range(2) for _ in range(counts[n])]
+    found = compared(rows)
+    assert rates(found) == ({} if ratio is None else {0: (ratio, None, None)})
+
+
+@pytest.mark.parametrize(("size", "slow"), [(0, []), (64, [0])])
+def test_of_the_same_ranks_what_takes_longer_moves_more(size, slow):
+    rows = [(n, "SendRecv", size, (400, 100)[n]) for n in range(2) for _ in range(20)]
+    assert list(compared(rows, ranks=[(0, 1), (0, 1)])) == slow
+
+
+PLANES = [(0, 1, 2, 3), (4, 5, 6, 7), (0, 4), (1, 5), (2, 6), (3, 7), (8, 9)]
+"""The communicators of two groups of four ranks, of the ranks at each place of both, and of two others."""
+
+
+def of_planes(factors, size=4 * MIB, tensor=(MIB, 100_000)):
+    """Operations of `PLANES` that take some times as long as usual; `tensor`: size and time of those of four ranks."""
+    usual = [tensor, tensor, *[(size, 300_000)] * 5]
+    return [
+        (n, "AllReduce", nbytes, int(took * factors.get(n, 1.0) * (1 + i / 100)))
+        for n, (nbytes, took) in enumerate(usual)
+        for i in range(5)
     ]
-    group, size, took = (np.array(column) for column in zip(*rows, strict=True))
-    members = SimpleNamespace(communicator=group, op=np.full(len(rows), "SendRecv", object), size=size, transfer=took)
-    members.certain, members.firsts = np.ones(len(rows), bool), np.arange(len(rows))
-    return members
 
 
 @pytest.mark.parametrize(
-    ("sizes", "counts", "found"),
+    ("factors", "causes"),
     [
-        ((0, 0), (20, 20), {0: 4.0, 1: 0.25}),
-        ((0, 0), (20, 19), {0: 4.0, 1: 0.25}),
-        # another number of operations, or others, are not a measure
-        ((0, 0), (20, 10), {}),
-        ((0, 64), (20, 20), {}),
-        ((0, 0), (2, 2), {}),
+        # rank 5 has both slow communicators, and no other rank
+        ({1: 3.0, 3: 3.0}, [(5, {1, 3})]),
+        # a shorter operation may be less slow, as its latency stays, but not slower
+        ({1: 1.9, 3: 4.0}, [(5, {1, 3})]),
+        ({1: 8.0, 3: 2.5}, [(None, {1}), (None, {3})]),
+        # a link and another communicator
+        ({1: 3.0, 3: 3.0, 6: 3.0}, [(5, {1, 3}), (None, {6})]),
+        # rank 5 or rank 6
+        ({1: 3.0, 3: 3.0, 4: 3.0}, [(None, {1}), (None, {3, 4})]),
+        ({0: 3.0}, [(None, {0})]),
+        # two of one kind have one cause if they are as slow
+        ({2: 3.0, 4: 2.5}, [(None, {2, 4})]),
+        ({2: 8.0, 4: 2.5}, [(None, {2}), (None, {4})]),
     ],
 )
-def test_communicators_without_large_messages_are_compared_by_the_same_operations(sizes, counts, found):
-    members = _alike(sizes, (400, 100), counts)
-    assert slow_communicators._longer(members, {0: (0, 1), 1: (2, 3)}) == found
+def test_slow_communicators_have_the_fewest_causes(factors, causes):
+    for size, tensor in ((4 * MIB, (MIB, 100_000)), (0, (0, 100_000))):
+        found = [(rank, set(its)) for rank, its in links(of_planes(factors, size, tensor), ranks=PLANES)]
+        assert found == causes, size
 
 
-@pytest.mark.parametrize(("size", "found"), [(0, {}), (64, {0: 4.0, 1: 0.25})])
-def test_of_the_same_ranks_what_takes_longer_moves_more(size, found):
-    members = _alike((size, size), (400, 100), (20, 20))
-    assert slow_communicators._longer(members, {0: (0, 1), 1: (0, 1)}) == found
+def test_a_link_is_within_a_host_or_between_hosts():
+    hosts = {rank: f"node{rank // 4}" for rank in range(8)}
+    ranks = [*PLANES[:6], (0, 5), (1, 6), (2, 7), (3, 4)]
+
+    def causes(factors):
+        pairs = [(n, "AllGather", 4 * MIB, int(300_000 * factors.get(n, 1))) for n in range(6, 10) for _ in range(5)]
+        rows = [row for row in of_planes(factors) if row[0] < 6]
+        return [(rank, set(its)) for rank, its in links([*rows, *pairs], hosts, ranks=ranks)]
+
+    # what is fast within its host says nothing of the adapter of rank 5, nor what is fast between hosts of the others
+    assert causes({3: 3.0, 6: 3.0}) == [(5, {3, 6})]
+    assert causes({1: 3.0}) == [(None, {1})]
+    assert causes({1: 3.0, 3: 3.0, 6: 3.0}) == [(5, {1, 3, 6})]
+    # but one of them is as fast as elsewhere, so it is not the adapter
+    assert causes({1: 3.0, 3: 3.0}) == [(None, {1}), (None, {3})]
 
 
-def test_communicators_that_share_one_rank_of_a_slow_one_need_to_be_less_slow():
-    ranks = dict(enumerate([(0, 1, 2, 3), (4, 5, 6, 7), (0, 4), (1, 5), (2, 6)]))
-    slow = {2: 1.8}
-    assert slow_communicators._of_one_rank(ranks, {0: 1.4, 1: 0.7, 2: 1.8, 3: 1.0}, slow) == {2: 1.8, 0: 1.4}
-    assert slow_communicators._of_one_rank(ranks, {0: 1.1, 1: 0.9, 2: 1.8}, slow) == slow
-    # both ranks have others that are slower, so that neither is the one
-    assert slow_communicators._of_one_rank(ranks, {0: 1.4, 1: 1.4, 2: 1.8}, slow) == slow
-    assert slow_communicators._of_one_rank(ranks, {}, {}) == {}
+def test_what_is_short_does_not_show_that_a_link_is_fast():
+    short = [(n, "AllReduce", 8, 9_000) for n in (7, 8) for _ in range(5)]
+    ranks = [*PLANES, (2, 3, 5, 7), (0, 1, 4, 6)]
+    assert [link.rank for link in links([*of_planes({1: 3.0, 3: 3.0}), *short], ranks=ranks)] == [5]
+    long = [(n, op, size, 20 * took) for n, op, size, took in short]
+    assert [link.rank for link in links([*of_planes({1: 3.0, 3: 3.0}), *long], ranks=ranks)] == [None, None]
 
 
-def test_the_latency_of_a_few_bytes_is_no_slow_link_beside_one_that_costs():
-    took = [8_000_000] * 8 + [6_000] * 8 + [200_000] * 8
-    members = SimpleNamespace(communicator=np.repeat([0, 1, 2], 8), transfer=np.array(took), firsts=np.arange(24))
-    found = slow_communicators._that_cost(members, {0: 30.0, 1: 1.7, 2: 15.0})
-    # what is slower by as much is the same link's
-    assert set(found) == {0, 2}
-    assert slow_communicators._that_cost(members, {1: 1.7}) == {1: 1.7}
+def test_the_latency_of_a_few_bytes_shows_no_link():
+    ranks = [*PLANES, (4, 8), (6, 9)]
+    few = [(n, "AllReduce", 8, took) for n, took in ((7, 9_000), (8, 5_000)) for _ in range(5)]
+    (one, other) = links([*of_planes({2: 4.0}, tensor=(MIB, 50_000)), *few], ranks=ranks)
+    assert (one.rank, set(one.slow), other.rank, set(other.slow)) == (None, {2}, None, {7})
+    # what is as slow is the same link's
+    as_slow = [(n, "AllReduce", 8, took) for n, took in ((7, 21_000), (8, 5_000)) for _ in range(5)]
+    assert [link.rank for link in links([*of_planes({2: 4.0}, tensor=(MIB, 50_000)), *as_slow], ranks=ranks)] == [4]
+
+
+@pytest.mark.parametrize(("quick", "slow"), [(2, [0]), (6, []), (16, [])])
+def test_what_some_operations_wait_for_is_no_slow_link(quick, slow):
+    took = [(400_000, 250_000)[i < quick] for i in range(20)]
+    rows = [(0, "AllReduce", 4 * MIB, ns) for ns in took]
+    rows += [(n, "AllReduce", 4 * MIB, 250_000 + 100 * i) for n in (1, 2, 3) for i in range(20)]
+    assert list(compared(rows, sizes=(2, 2, 2, 2))) == slow
+
+
+@pytest.mark.parametrize(("scatter", "slow"), [(0.02, [0]), (0.2, [])])
+def test_of_one_peer_the_operations_of_both_show_how_much_is_usual(scatter, slow):
+    rows = [
+        (n, "AllReduce", 4 * MIB, int(took * (1 + scatter * (i - 2))))
+        for n, took in enumerate((3e5, 2e5))
+        for i in range(5)
+    ]
+    assert list(compared(rows, sizes=(2, 2))) == slow
 
 
 def test_a_small_difference_is_enough_where_peers_are_even():
@@ -180,7 +260,9 @@ def test_a_small_difference_is_enough_where_peers_are_even():
         (n, "AllReduce", 4 * MIB, 350_000 if n == 1 else 250_000 * (1 + n / 10)) for n in range(4) for _ in range(3)
     ]
     assert compared(uneven, sizes=(2, 2, 2, 2)) == {}
-    assert compared(even[:9], sizes=(2, 2, 2)) == {}
+    # one that is slow too makes peers no less even
+    slower = [(n, op, size, 425_000 if n == 1 else took) for n, op, size, took in even]
+    assert list(compared([*slower, (4, "AllReduce", 4 * MIB, 425_000)] * 3, sizes=(2,) * 5)) == [1, 4]
 
 
 def test_operations_without_time_or_size_are_no_measure():

@@ -12,8 +12,8 @@ from alltrace.recipes.questions.diagnose.absent_ranks import awaited
 from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts, Members
 from alltrace.recipes.questions.diagnose.finding import Finding
 from alltrace.recipes.questions.diagnose.recovered_time import OtherOrder, RecoveredTime
-from alltrace.recipes.questions.diagnose.slow_communicators import possible_excess, slow_communicators
-from alltrace.trace.arrays import Flags, Int64
+from alltrace.recipes.questions.diagnose.slow_communicators import SlowLink, possible_excess, slow_links
+from alltrace.trace.arrays import Flags, Floats, Int64
 from alltrace.trace.distinct import distinct_rows, rows_by, run_starts
 
 _WHOLLY = 0.9  # nothing hides an operation of which devices wait for this share
@@ -45,44 +45,54 @@ def find(all_ranks: AllRankFacts) -> list[Finding]:
     )
     slow, excess, shares = _slow(all_ranks, members)
     slow += _slow_adapters(all_ranks, members, excess, shares)
-    queued, serialized = _serialized(all_ranks, members, shares)
+    queued, serialized = _serialized(all_ranks, members, excess, shares)
     about = (all_ranks, members, excess, {**waits.shares, **shares}, queued)
     return [*slow, *serialized, *_exposed(*about), *_needed_at_once(*about)]
 
 
 def _slow(all_ranks: AllRankFacts, members: Members) -> tuple[list[Finding], Int64, dict[int, float]]:
-    """Communicators far slower than others alike; each member's excess transfer, for each its part."""
+    """Slow links of ranks, and communicators slow by themselves; each member's excess transfer, for each its part."""
     excess = np.zeros(len(members.rank), np.int64)
+    shares: dict[int, float] = {}
+    findings = []
+    for link in slow_links(all_ranks, members):
+        own = {number: 1 - 1 / one.ratio for number, one in link.slow.items()}
+        amounts = np.zeros(len(members.rank), np.int64)
+        for number, share in own.items():
+            rows = members.communicator == number
+            amounts[rows] = (members.moved[rows] * share).astype(np.int64)
+        findings.append(_slow_link(all_ranks, link, own, all_ranks.spread(amounts)))
+        excess += amounts
+        shares |= own
+    return findings, excess, shares
+
+
+def _slow_link(all_ranks: AllRankFacts, link: SlowLink, shares: Mapping[int, float], lost: Floats) -> Finding:
     groups = {g.number: g for g in all_ranks.alignment.groups}
-    slow = slow_communicators(all_ranks, members)
-    if not slow:
-        return [], excess, {}
-    shares = {number: 1 - 1 / one.ratio for number, one in slow.items()}
-    for number, share in shares.items():
-        rows = members.communicator == number
-        excess[rows] = (members.moved[rows] * share).astype(np.int64)
-    lost = all_ranks.spread(excess)
-    named = sorted(slow, key=lambda n: -slow[n].ratio)
-    evidence = {"slowdown": round(slow[named[0]].ratio, 2), "communicators": float(len(named))}
-    rated = next((slow[n] for n in named if slow[n].gb_per_s is not None), None)
+    named = sorted(link.slow, key=lambda n: -link.slow[n].lost_ns)
+    slowest = link.slow[named[0]].ratio
+    evidence = {"slowdown": round(slowest, 2), "communicators": float(len(named))}
+    rated = next((link.slow[n] for n in named if link.slow[n].gb_per_s is not None), None)
     if rated is not None:
         evidence["busbw_gb_per_s"] = round(rated.gb_per_s or 0, 2)
         evidence["peers_busbw_gb_per_s"] = round(rated.peers_gb_per_s or 0, 2)
-    common = set.intersection(*(set(groups[n].ranks) for n in named))
     where = ", ".join(groups[n].name for n in named[:4])
-    if len(named) > 1 and len(common) == 1:
-        kind, ranks, confidence, ceiling_ns = "low-bandwidth", sorted(common), 0.7, int(lost.max(axis=0).sum())
+    # of one peer it is not known how much communicators alike differ
+    confidence = 0.9 - 0.1 / link.slow[named[0]].peers
+    if link.rank is not None:
+        kind, ranks, ceiling_ns = "low-bandwidth", [link.rank], int(lost.max(axis=0).sum())
+        across = {len({all_ranks.hosts.get(r) for r in groups[n].ranks}) > 1 for n in named}
+        which, check = " of its host", "NVLink and PCIe"
+        if across != {False}:
+            which, check = ("", "network and NVLink") if False in across else (" between hosts", "network")
         advice = (
-            f"All communicators of rank {ranks[0]} are slow and those without it are not; check its network and NVLink"
+            f"Communicators of rank {link.rank}{which} are slow and those without it are not; check its {check}"
             " connections."
         )
     else:
-        kind, ranks, confidence = "slow-communicator", sorted({r for n in named for r in groups[n].ranks}), 0.85
+        kind, ranks = "slow-communicator", sorted({r for n in named for r in groups[n].ranks})
         ceiling_ns = all_ranks.waiting_ns(lost)
-        advice = (
-            f"Transfers of {where} take {slow[named[0]].ratio:.1f} times as long as elsewhere; check the links of its"
-            " ranks."
-        )
+        advice = f"Transfers of {where} take {slowest:.1f} times as long as elsewhere; check the links of its ranks."
         rail = _rail(all_ranks.hosts, ranks)
         if rail is not None:
             advice += (
@@ -90,7 +100,7 @@ def _slow(all_ranks: AllRankFacts, members: Members) -> tuple[list[Finding], Int
                 " switch."
             )
     loss = all_ranks.loss(("communication",), lost, lambda run: run.less_transfer(shares), ceiling_ns)
-    return [Finding(kind, loss, tuple(ranks), where, advice, evidence, confidence)], excess, shares
+    return Finding(kind, loss, tuple(ranks), where, advice, evidence, confidence)
 
 
 def _slow_adapters(all_ranks: AllRankFacts, members: Members, excess: Int64, shares: dict[int, float]) -> list[Finding]:
@@ -139,7 +149,9 @@ def _rail(hosts: Mapping[int, str], ranks: Sequence[int]) -> int | None:
     return places.pop() if len(places) == 1 and several else None
 
 
-def _serialized(all_ranks: AllRankFacts, members: Members, shares: Mapping[int, float]) -> tuple[Flags, list[Finding]]:
+def _serialized(
+    all_ranks: AllRankFacts, members: Members, excess: Int64, shares: Mapping[int, float]
+) -> tuple[Flags, list[Finding]]:
     """Operations after which an independent one of another communicator queues while the device waits."""
     ahead, after = _in_a_row(members, np.arange(len(members.rank)))
     gap = members.start[after] - members.end[ahead]
@@ -148,10 +160,11 @@ def _serialized(all_ranks: AllRankFacts, members: Members, shares: Mapping[int, 
     queued = np.zeros(len(members.rank), bool)
     queued[ahead[~_needs(all_ranks, members, after, ahead)]] = True
     # the one that queues waits for the one before it, which the device need not have waited for
-    lost = all_ranks.spread(np.where(queued, members.moved, 0))
+    lost = all_ranks.spread(np.where(queued, members.moved - excess, 0))
     if not lost.any():
         return queued, []
-    chosen = all_ranks.culprits(lost)
+    # a rank that waits for a late one waits less for transfers, but queues as they do
+    chosen = all_ranks.culprits(all_ranks.spread(queued.astype(np.int64)))
     rows = rows_by(members.rank)
     # ranks with several communicators and one stream for all of them
     several, streams = (

@@ -140,7 +140,7 @@ _HEADLINES: dict[str, tuple[str, ...]] = {
     "low-bandwidth": (
         "{where} of {hosts} {adapters:sends|send} at {gb_per_s:rate}, the other adapters at {peers_gb_per_s:rate}",
         "{where} of {ranks} run at {gb_per_s:rate}, those of {its peers|their peers} at {peers_gb_per_s:rate}",
-        "all communicators of {ranks} are slow, and those without {it|them} are not",
+        "communicators of {ranks} are slow, and those without {it|them} are not",
     ),
     "exposed-communication": (
         "{needed:known}devices wait for {where}, which the next kernel needs immediately",

@@ -1,6 +1,6 @@
-"""Which communicators are far slower than others with as many ranks and hosts, which should have similar links."""
+"""Which communicators are far slower than others with as many ranks and hosts, and the fewest causes of that."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -11,12 +11,13 @@ from alltrace.trace.arrays import Flags, Floats
 from alltrace.trace.distinct import values_by
 
 _SLOW_RATE = 1.6  # a communicator is slow when it takes at least this many times as long as its peers
-_SLOWER = 1.25  # the same if its peers differ little from each other, and where it shares a rank with one that is slow,
+_SLOWER = 1.2  # the same if its peers differ little from each other, and for another one of a rank with a slow link,
 _FAR = 4  # which they do if the fastest exceeds the slowest of them by this many times less
+_APART = 2  # the same for another one of a rank with a slow link
 
 _LEAST_PART = 0.1
-"""A slow communicator that loses less than this share of what another one loses is none, unless it is nearly as
-slow."""
+"""A slow communicator that loses less than this share of what another one loses shows nothing of the other's cause,
+unless it is nearly as slow."""
 
 _LEAST_BYTES = 1 << 20  # smaller messages say more of latency than of bandwidth
 _ENOUGH = 3  # of fewer operations nothing is typical
@@ -29,44 +30,139 @@ link."""
 _NOT_ONE_LINK = 16
 """Of unknown sizes, what takes this many times as long as another operation moves more: no link is so slow."""
 
+_SHORT = 4
+"""What takes this many times less than what is slow on the same link may be too short to show how fast the link is."""
+
 _RING = ("AllGather", "AllReduce", "ReduceScatter")
 """Operations that pass the same bytes around the same ring, so that their bus bandwidths compare."""
 
 
 class SlowCommunicator(NamedTuple):
-    ratio: float  # how many times as long as its peers its transfers take
-    # the bus bandwidth of the operation that it spends most time in; None if no message is large enough to measure it
+    ratio: float  # how many times as long as its peers its transfers take, by their medians
+    sure: float  # the least of that by their quartiles: some operations may take long for another reason
+    spread: float  # how much its peers differ from each other, or if there is one the operations of either
+    even: float  # the same without the slowest of three peers or more, which may be slow too
+    peers: int  # with how many communicators it is compared
+    lost_ns: float  # how much longer than those all of its operations take
+    # of the operation that it spends most time in the median time, and of large messages the bus bandwidth and that of
+    # its peers, median
+    took_ns: float
     gb_per_s: float | None = None
-    peers_gb_per_s: float | None = None  # the median of its peers for the same operation
+    peers_gb_per_s: float | None = None
+
+    @property
+    def usual_ns(self) -> float:
+        return self.took_ns / self.ratio
+
+    @property
+    def is_slow(self) -> bool:
+        far = min(1 + _FAR * self.spread, max(_SLOW_RATE, 1 + self.even))
+        return self.sure >= max(_SLOWER, far)
+
+    @property
+    def is_slower(self) -> bool:
+        """Whether it takes longer than its peers at all, which says nothing by itself."""
+        return self.sure >= max(_SLOWER, 1 + _APART * self.even)
 
 
-class _Rate(NamedTuple):
-    gb_per_s: float
-    moved_bytes: float
+class SlowLink(NamedTuple):
+    rank: int | None  # the rank whose link is slow; None for a communicator by itself
+    slow: dict[int, SlowCommunicator]  # the communicators that are slow for it, by number
+
+
+class _Pace(NamedTuple):
+    """What operations alike of a communicator take."""
+
+    quartiles: Floats  # ns a byte on the bus of large messages, ns of each operation of others
+    moved_bytes: float  # median, of large messages; else 0
+    number: int  # of the operations
     transfer_ns: int
+    took_ns: float  # of one operation, median
+
+    @property
+    def scatter(self) -> float:
+        return float((self.quartiles[2] - self.quartiles[0]) / self.quartiles[1])
 
 
-def slow_communicators(all_ranks: AllRankFacts, members: Members) -> dict[int, SlowCommunicator]:
-    """Communicators that take far longer than others alike, by number: mostly `_SLOW_RATE` times as long, or longer.
+def slow_links(all_ranks: AllRankFacts, members: Members) -> list[SlowLink]:
+    """The fewest causes of all slow communicators: links of ranks that explain several of them, and the others.
+
+    A link of a rank is slow, within its host or between hosts, if several of its communicators that use it are, and
+    none of these is as fast as those of other ranks. Others that are alike and as slow have one cause, such as a
+    switch; what the reports show as two may be one.
+    """
+    ranks = {g.number: frozenset(g.ranks) for g in all_ranks.alignment.groups}
+    across = {n: len({all_ranks.hosts.get(r) for r in its}) > 1 for n, its in ranks.items()}
+    judged = _judged(all_ranks, members)
+    slow = {n: one for n, one in judged.items() if one.is_slow}
+    of_rank = values_by((r, n) for n in judged for r in ranks[n])
+    links = []
+    while slow:
+        culprits = frozenset[int]().union(*(ranks[n] for n in slow))
+        explained = {r: _explained({n: judged[n] for n in of_rank[r] if n in judged}, slow, across) for r in culprits}
+        several = {r: len({ranks[n] for n in its}) for r, its in explained.items()}
+        most = max(several.values())
+        best = [r for r, count in several.items() if count == most]
+        if most < 2 or len(best) > 1:
+            break
+        links.append(SlowLink(best[0], explained[best[0]]))
+        of_link = {ranks[n] for n in explained[best[0]]}
+        judged, slow = ({n: one for n, one in these.items() if ranks[n] not in of_link} for these in (judged, slow))
+    for its in _alike(all_ranks).values():
+        left = sorted((n for n in its if n in slow), key=lambda n: -slow[n].lost_ns)
+        while left:
+            first = left[0]
+            as_slow = [n for n in left if ranks[n] == ranks[first] or _have_one_cause(slow[n], slow[first])]
+            links.append(SlowLink(None, {n: slow[n] for n in as_slow}))
+            left = [n for n in left if n not in as_slow]
+    return links
+
+
+def _have_one_cause(one: SlowCommunicator, costliest: SlowCommunicator) -> bool:
+    alike = max(one.ratio, costliest.ratio) < _SLOW_RATE * min(one.ratio, costliest.ratio)
+    return alike and one.lost_ns >= _LEAST_PART * costliest.lost_ns
+
+
+def _explained(
+    judged: Mapping[int, SlowCommunicator], slow: Container[int], across: Mapping[int, bool]
+) -> dict[int, SlowCommunicator]:
+    """Which communicators of a rank, those that are judged, would be slow because of its links; empty if none is slow.
+
+    A link within a host and one between hosts are two. Of one that is slow nothing is as fast as elsewhere that takes
+    time, and shorter operations are not slower than longer ones: their latency stays.
+    """
+    slower: dict[int, SlowCommunicator] = {}
+    for link in (False, True):
+        its = {n: one for n, one in judged.items() if across[n] == link}
+        own = {n: one for n, one in its.items() if one.is_slower or n in slow}
+        least_ns = max((one.usual_ns for one in own.values()), default=0.0) / _SHORT
+        if all(n in own or one.took_ns < least_ns for n, one in its.items()):
+            slower |= own
+    if not any(n in slow for n in slower):
+        return {}
+    most = _SLOW_RATE * max(slower.values(), key=lambda one: one.usual_ns).ratio
+    slower = {n: one for n, one in slower.items() if one.ratio < most}
+    much = _LEAST_PART * max(one.lost_ns for one in slower.values())
+    far = np.sqrt(max(one.ratio for one in slower.values()))
+    return {n: one for n, one in slower.items() if one.lost_ns >= much or one.ratio >= far}
+
+
+def _judged(all_ranks: AllRankFacts, members: Members) -> dict[int, SlowCommunicator]:
+    """How much longer than others alike communicators take, by number, of those that can be compared.
 
     Operations alike are compared, of sizes alike: an all-to-all or a small message never reaches the bus bandwidth of a
     large all-reduce.
     """
-    ranks = {g.number: g.ranks for g in all_ranks.alignment.groups}
-    rates = _rates(members, {g.number: g.size for g in all_ranks.alignment.groups})
+    groups = {g.number: g for g in all_ranks.alignment.groups}
+    paces = _paces(members, {n: g.size for n, g in groups.items()})
     judged: dict[int, SlowCommunicator] = {}
-    clear: set[int] = set()
     for its in _alike(all_ranks).values():
-        rated = [n for n in its if n in rates]
-        for number in rated:
-            compared, even = _compared(rates[number], [rates[n] for n in rated if n != number])
+        for number in (n for n in its if n in paces):
+            others = [n for n in its if n != number and n in paces]
+            elsewhere = [paces[n] for n in others if groups[n].ranks != groups[number].ranks]
+            compared = _compared(paces[number], [paces[n] for n in others], elsewhere)
             judged |= {} if compared is None else {number: compared}
-            clear |= {number} if even else set()
-        others = _longer(members, {n: ranks[n] for n in its if n not in rates})
-        judged |= {n: SlowCommunicator(ratio) for n, ratio in others.items()}
-    ratios = {n: one.ratio for n, one in judged.items()}
-    slow = {n: r for n, r in ratios.items() if r >= (_SLOWER if n in clear else _SLOW_RATE)}
-    return {n: judged[n] for n in _that_cost(members, _of_one_rank(ranks, ratios, slow))}
+    return judged
 
 
 def _alike(all_ranks: AllRankFacts) -> dict[tuple[int, int], list[int]]:
@@ -97,6 +193,8 @@ def possible_excess(all_ranks: AllRankFacts, members: Members) -> Floats:
             inferred = groups[number].found_by == "structure"
             peers = [m for (n, o), m in compared.items() if o != op and (n != number or inferred)]
             others = [m for m in peers if m * _NOT_ONE_LINK > median]
+            if any(o == op and groups[n].ranks != groups[number].ranks for n, o in compared):
+                continue
             if others and median >= _SLOW_RATE * min(others):
                 excess[(members.communicator == number) & (members.op == op)] = 1 - min(others) / median
     return excess
@@ -110,96 +208,66 @@ def _measured(members: Members, chosen: Flags) -> Iterator[tuple[int, str, int, 
     return zip(*(column[rows].tolist() for column in columns), strict=True)
 
 
-def _that_cost(members: Members, slow: Mapping[int, float]) -> dict[int, float]:
-    """The slow communicators without those that lose little and are far less slow: by latency."""
-    first = members.firsts
-    lost = {
-        n: float(members.transfer[first[members.communicator[first] == n]].sum()) * (1 - 1 / ratio)
-        for n, ratio in slow.items()
-    }
-    much, far = _LEAST_PART * max(lost.values(), default=0.0), float(np.sqrt(max(slow.values(), default=1.0)))
-    return {n: ratio for n, ratio in slow.items() if lost[n] >= much or ratio >= far}
+def _paces(members: Members, sizes: Mapping[int, int]) -> dict[int, dict[tuple[str, int], _Pace]]:
+    """What operations take in communicators of these sizes, by operation and bytes: of large messages, if there are."""
+    collected: dict[int, dict[tuple[str, int], list[tuple[float, float]]]] = {}
+    for number, op, size, took in _measured(members, np.isin(members.communicator, list(sizes))):
+        large = size >= _LEAST_BYTES
+        key = ("ring" if op in _RING else op, _LEAST_BYTES) if large else (op, size)
+        moved = bus_bytes(op, size, sizes[number]) if large else 0.0
+        collected.setdefault(number, {}).setdefault(key, []).append((took, moved))
+    paces = {}
+    for number, its in collected.items():
+        typical = {key: _typical(np.array(values)) for key, values in its.items() if len(values) >= _ENOUGH}
+        large_ones = {key: one for key, one in typical.items() if one.moved_bytes}
+        paces[number] = large_ones or typical
+    return paces
 
 
-def _of_one_rank(
-    ranks: Mapping[int, Sequence[int]], ratios: Mapping[int, float], slow: Mapping[int, float]
-) -> dict[int, float]:
-    """The slow communicators, and those slower than others alike that share their one common rank."""
-    if not slow:
-        return {}
-    common = set.intersection(*(set(ranks[n]) for n in slow))
-    slower = [n for n, ratio in ratios.items() if n not in slow and ratio >= _SLOWER]
-    shared = [r for r in common if any(r in ranks[n] for n in slower)]
-    if len(shared) != 1 or len(common) < 2:
-        return dict(slow)
-    return {**slow, **{n: ratios[n] for n in slower if shared[0] in ranks[n]}}
+def _typical(values: Floats) -> _Pace:
+    took, moved = values.T
+    quartiles = np.percentile(took / np.where(moved > 0, moved, 1.0), (25, 50, 75))
+    return _Pace(quartiles, float(np.median(moved)), len(took), int(took.sum()), float(np.median(took)))
 
 
-def _rates(members: Members, sizes: Mapping[int, int]) -> dict[int, dict[str, _Rate]]:
-    collected: dict[int, dict[str, list[_Rate]]] = {}
-    for number, op, size, took in _measured(members, members.size >= _LEAST_BYTES):
-        if number in sizes:
-            moved = bus_bytes(op, size, sizes[number])
-            rates = collected.setdefault(number, {}).setdefault("ring" if op in _RING else op, [])
-            rates.append(_Rate(moved / took, moved, took))
-    typical = {
-        number: {op: _typical(values) for op, values in its.items() if len(values) >= _ENOUGH}
-        for number, its in collected.items()
-    }
-    return {number: its for number, its in typical.items() if its}
+def _compared(
+    own: Mapping[tuple[str, int], _Pace],
+    others: Iterable[Mapping[tuple[str, int], _Pace]],
+    elsewhere: Iterable[Mapping[tuple[str, int], _Pace]],
+) -> SlowCommunicator | None:
+    """How much longer than its peers a communicator takes; None if no peer has one of its operations.
 
-
-def _typical(values: Sequence[_Rate]) -> _Rate:
-    rate, size = (float(np.median([v[at] for v in values])) for at in (0, 1))
-    return _Rate(rate, size, sum(v.transfer_ns for v in values))
-
-
-def _compared(own: Mapping[str, _Rate], others: Iterable[Mapping[str, _Rate]]) -> tuple[SlowCommunicator | None, bool]:
-    """How many times as long as at its peers' rates a communicator takes; None if no peer has one of its operations.
-
-    And whether its peers differ so little from each other, of each operation, that less of a difference says the same.
+    Of unknown size those of other ranks are peers, `elsewhere`: those of the same ranks have the same links, so what
+    takes longer there moves more.
     """
-    others = list(others)
-    took = usual = 0.0
-    longest: tuple[int, float, float] | None = None
-    fewest, spread = len(others), 0.0
-    for op, rate in own.items():
-        peers = [o[op].gb_per_s for o in others if op in o and _as_large(o[op], rate)]
-        if peers:
-            median = float(np.median(peers))
-            took += rate.transfer_ns
-            usual += rate.transfer_ns * rate.gb_per_s / median
-            longest = max(longest or (0, 0.0, 0.0), (rate.transfer_ns, rate.gb_per_s, median))
-            fewest, spread = min(fewest, len(peers)), max(spread, max(peers) / min(peers) - 1)
-    if longest is None or not usual:
-        return None, False
-    ratio = took / usual
-    return SlowCommunicator(ratio, longest[1], longest[2]), fewest >= _ENOUGH and ratio - 1 >= _FAR * spread
+    others, elsewhere = list(others), list(elsewhere)
+    usual, spread, even, fewest = 0.0, 0.0, 0.0, len(others)
+    took = np.zeros(3)
+    longest: tuple[_Pace, float] | None = None
+    for key, one in own.items():
+        peers = [o[key] for o in (others if key[1] > 0 else elsewhere) if key in o and _as_large(o[key], one)]
+        if not peers:
+            continue
+        paces = sorted(float(p.quartiles[1]) for p in peers)
+        median = float(np.median(paces))
+        expected = one.transfer_ns * median / float(one.quartiles[1])
+        usual += expected
+        took += expected * one.quartiles / np.median([p.quartiles for p in peers], axis=0)
+        apart = paces[-1] / paces[0] - 1 if len(peers) > 1 else max(one.scatter, peers[0].scatter)
+        spread, fewest = max(spread, apart), min(fewest, len(peers))
+        even = max(even, paces[-2] / paces[0] - 1 if len(peers) >= _ENOUGH else apart)
+        if longest is None or one.transfer_ns > longest[0].transfer_ns:
+            longest = one, median
+    if longest is None:
+        return None
+    one, median = longest
+    rates = (1 / float(one.quartiles[1]), 1 / median) if one.moved_bytes else (None, None)
+    ratio, sure = float(took[1] / usual), float(took.min() / usual)
+    return SlowCommunicator(ratio, sure, spread, even, fewest, float(took[1]) - usual, one.took_ns, *rates)
 
 
-def _as_large(one: _Rate, other: _Rate) -> bool:
-    return max(one.moved_bytes, other.moved_bytes) <= _AS_LARGE * min(one.moved_bytes, other.moved_bytes)
-
-
-def _longer(members: Members, ranks: Mapping[int, tuple[int, ...]]) -> dict[int, float]:
-    """How many times as long as in others communicators take for the same operations, of as many bytes and number.
-
-    So this compares messages that are too small for a bandwidth, or without a size in the reports. Of these,
-    communicators of the same ranks show nothing: they have the same links, so what takes longer moves more.
-    """
-    took: dict[int, dict[tuple[str, int], list[int]]] = {}
-    for number, op, size, ns in _measured(members, np.isin(members.communicator, list(ranks))):
-        took.setdefault(number, {}).setdefault((op, size), []).append(ns)
-    longer = {}
-    for number, its in took.items():
-        own = usual = 0.0
-        for key, values in its.items():
-            peers = [n for n in took if n != number and (key[1] > 0 or ranks[n] != ranks[number])]
-            others = [took[n][key] for n in peers if key in took[n]]
-            others = [o for o in others if abs(len(o) - len(values)) <= _AS_MANY * len(values)]
-            if len(values) >= _ENOUGH and others:
-                own += len(values) * float(np.median(values))
-                usual += len(values) * float(np.median([np.median(o) for o in others]))
-        if usual:
-            longer[number] = own / usual
-    return longer
+def _as_large(one: _Pace, other: _Pace) -> bool:
+    """Whether messages are as large, or if none is large as many."""
+    if one.moved_bytes and other.moved_bytes:
+        return max(one.moved_bytes, other.moved_bytes) <= _AS_LARGE * min(one.moved_bytes, other.moved_bytes)
+    return abs(one.number - other.number) <= _AS_MANY * other.number
