@@ -79,7 +79,7 @@ def test_each_stage_that_did_something_has_a_bar(monkeypatch):
     terminal = as_terminal(monkeypatch)
     monkeypatch.setattr(progress, "_SOON_S", 0.0)
     with progress.stages(8) as advance_of:
-        aligning, asking, _idle = (advance_of(s) for s in ("aligning clocks", "diagnose", "idle"))
+        asking, aligning, _idle = (advance_of(s) for s in ("diagnose", "aligning clocks", "idle"))
         aligning(5)
         aligning(4)  # more than there are
         asking(3)
@@ -91,14 +91,24 @@ def test_each_stage_that_did_something_has_a_bar(monkeypatch):
     assert "idle" not in shown
 
 
-def test_no_bar_of_what_is_soon_done_and_none_of_one_rank(monkeypatch):
+def test_no_bar_of_what_is_soon_done(monkeypatch):
     terminal = as_terminal(monkeypatch)
     with progress.stages(8) as advance_of:
         advance_of("aligning clocks")(8)
+    assert terminal.getvalue() == ""
+
+
+def test_a_bar_is_there_before_the_first_rank_is_done(monkeypatch):
+    terminal = as_terminal(monkeypatch)
     monkeypatch.setattr(progress, "_SOON_S", 0.0)
     with progress.stages(1) as advance_of:
-        advance_of("aligning clocks")(1)
-    assert terminal.getvalue() == ""
+        for stage in ("diagnose", "aligning clocks"):
+            advance_of(stage)
+        until = time.monotonic() + 10
+        while "0/1" not in terminal.getvalue() and time.monotonic() < until:
+            time.sleep(0.01)
+    assert "diagnose, ranks" in terminal.getvalue()
+    assert "aligning clocks" not in terminal.getvalue()
 
 
 def test_questions_show_how_far_clocks_and_ranks_are(monkeypatch, tmp_path):

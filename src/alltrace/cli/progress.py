@@ -5,6 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from threading import RLock, Timer
 from typing import Any
 
 from alltrace.run.import_progress import Watcher
@@ -31,7 +32,8 @@ def watching() -> Iterator[Watcher]:
 @contextmanager
 def stages(ranks: int) -> Iterator[Callable[[str], Callable[[int], None]]]:
     """Yield a function that names a stage and returns its `advance(n)`, for progress over a number of ranks."""
-    # Bars appear on standard error if it is a terminal and the work takes long enough to be seen.
+    # Bars appear on standard error if it is a terminal and the work takes long enough to be seen; until a rank is done
+    # that of the stage that was named first.
     bars = _Stages(ranks)
     try:
         yield bars.advance_of
@@ -42,34 +44,44 @@ def stages(ranks: int) -> Iterator[Callable[[str], Callable[[int], None]]]:
 class _Stages:
     def __init__(self, ranks: int) -> None:
         self._ranks, self._begun = ranks, time.monotonic()
-        self._shown = sys.stderr.isatty() and ranks > 1
+        self._soon: Timer | None = None
+        self._lock = RLock()
         self._progress: Any = None
         self._bars: dict[str, Any] = {}
         self._done: Counter[str] = Counter()
 
     def advance_of(self, stage: str) -> Callable[[int], None]:
+        if self._soon is None and sys.stderr.isatty():
+            self._soon = Timer(_SOON_S, self._show, [stage])
+            self._soon.start()
+
         def advance(ranks: int) -> None:
             self._done[stage] += ranks
-            if self._shown and time.monotonic() - self._begun >= _SOON_S:
+            if self._soon is not None and time.monotonic() - self._begun >= _SOON_S:
                 self._show(stage)
 
         return advance
 
     def close(self) -> None:
+        if self._soon is not None:
+            self._soon.cancel()
+            self._soon.join()
         if self._progress is not None:
             self._progress.stop()
 
     def _show(self, stage: str) -> None:
+        from rich import progress
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-        if self._progress is None:
-            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-            self._progress = Progress(*columns, console=Console(stderr=True), transient=True)
-            self._progress.start()
-        if stage not in self._bars:
-            self._bars[stage] = self._progress.add_task(f"{stage}, ranks", total=self._ranks)
-        self._progress.update(self._bars[stage], completed=min(self._done[stage], self._ranks))
+        with self._lock:
+            if self._progress is None:
+                times = progress.TimeElapsedColumn(), progress.TimeRemainingColumn()
+                columns = ("{task.description}", progress.BarColumn(), progress.MofNCompleteColumn(), *times)
+                self._progress = progress.Progress(*columns, console=Console(stderr=True), transient=True)
+                self._progress.start()
+            if stage not in self._bars:
+                self._bars[stage] = self._progress.add_task(f"{stage}, ranks", total=self._ranks)
+            self._progress.update(self._bars[stage], completed=min(self._done[stage], self._ranks))
 
 
 class _Bar(Watcher):

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from alltrace.recipes.analysis.graph_captures import replays_of
 from alltrace.recipes.analysis.launched_work import KERNEL, gpu_work
-from alltrace.recipes.analysis.operator_sums import FRAMES, Nodes, Program, is_operator
+from alltrace.recipes.analysis.operator_sums import FRAMES, Nodes, Program, has_operators
 from alltrace.recipes.analysis.range_sums import Intervals, innermost_node
 from alltrace.run.rank import Rank
 from alltrace.trace.arrays import Int64, integers
@@ -74,7 +74,7 @@ def origins_of(rank: Rank) -> Origins:
 
 def main_origins(rank: Rank) -> dict[str, str]:
     """By name of a kernel where most of its time was launched, for those with most time; empty without operators."""
-    if not is_operator(rank.table("ranges", ("domain",)).column("domain")).any():
+    if not has_operators(rank):
         return {}
     origins = origins_of(rank)
     kinds, place = distinct_rows(origins.full_name, origins.operator, origins.module, origins.line)

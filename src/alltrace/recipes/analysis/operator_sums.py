@@ -8,6 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from alltrace.recipes.analysis.flops import call_of, work_of
@@ -16,11 +17,13 @@ from alltrace.recipes.analysis.launched_work import gpu_work
 from alltrace.recipes.analysis.nvtx_projection import close_ends
 from alltrace.recipes.analysis.range_sums import Intervals, innermost_node, outermost, paths, stems_of, sums_inside
 from alltrace.recipes.execution.shared_tables import once
+from alltrace.run.collecting import Growing, in_pieces
 from alltrace.run.rank import Rank
-from alltrace.trace.arrays import Int64, blocks, integers
+from alltrace.trace.arrays import Int64, blocks, coded, integers
 from alltrace.trace.distinct import distinct
 from alltrace.trace.names import name_id
 from alltrace.trace.nesting import nest
+from alltrace.trace.schema import TABLES
 
 Floats = NDArray[np.float64]
 
@@ -29,6 +32,8 @@ _BACKWARD = "autograd::engine::evaluate_function: "
 _MODULE_PREFIX = "nn.Module: "
 RANGES = ("start", "end", "thread", "end_thread", "domain", "name", "payload", "sequence", "source_row")
 FRAMES = ("start", "end", "thread", "name")  # with `RANGES` what a `Program` reads of `frames` and `ranges`
+_OTHERS = ("start", "end", "thread", "domain", "name", "source_row")
+_OPEN = np.iinfo(np.int64).max
 _WHOLE = ("calls", "cpu_total_ns", "cpu_self_ns", "gpu_total_ns", "gpu_self_ns", "gpu_operations")
 _OF_ALL = ("all_gpu_ns", "replayed_ns", "joined_ns")  # columns of the last row alone
 _FLOATS = ("flops", "timed_flops", "sized_flops")
@@ -94,14 +99,17 @@ def is_operator(domain: Any) -> NDArray[np.bool_]:
     return mask
 
 
+def has_operators(rank: Rank) -> bool:
+    """Whether a rank has operators of PyTorch."""
+    return any(is_operator(piece.column("domain")).any() for piece in in_pieces(rank, "ranges", ("domain",)))
+
+
 class Program:
     """The operators, modules and named ranges of a rank, read once."""
 
     def __init__(self, rank: Rank) -> None:
         self._rank = rank
-        self._ranges = _ranges(rank)
-        self._domain = integers(self._ranges.column("domain"))
-        self.operators: _Operators = _operators(rank, self._ranges, np.flatnonzero(self._domain == _OPERATOR))
+        self.operators, self._others = _ranges(rank)
 
     @classmethod
     def of(cls, rank: Rank) -> Self:
@@ -110,7 +118,7 @@ class Program:
 
     def nodes(self, by: str) -> Nodes:
         """What `recipe operators --by` has rows of: operators, modules, ranges, or operators by stack."""
-        return _nodes(self._rank, self._ranges, self._domain, self.operators, by)
+        return _nodes(self._rank, self._others, self.operators, by)
 
     def backward_pairs(self) -> tuple[Intervals, Intervals]:
         """The backward steps, and of each the forward operator that it belongs to, if known."""
@@ -128,13 +136,13 @@ def _table(nodes: Nodes, operators: _Operators, replays: Replays) -> Any:
     gpu_self, gpu_total, number = np.zeros((3, len(at)), np.int64)
     gpu_of_operators, many = np.zeros((2, len(operators.at)), np.int64)
     for calls, length, joined in _launched(replays):
-        near = _around(at, calls)
+        near = at.around(calls)
         inner = innermost_node(at.of(near), calls)
         np.add.at(gpu_self, near[inner[inner >= 0]], length[inner >= 0])
         total, count = sums_inside(at.of(near), calls, length, np.ones(len(length), np.int64))
         gpu_total[near] += total
         number[near] += count
-        near = _around(operators.at, calls)
+        near = operators.at.around(calls)
         # an operator is called once for all replays, so its time does not determine its rate
         total, count = sums_inside(operators.at.of(near), calls, length, joined.astype(np.int64))
         gpu_of_operators[near] += total
@@ -184,12 +192,6 @@ def _launched(replays: Replays) -> Iterator[tuple[Intervals, Int64, NDArray[np.b
         rows = some.start + np.flatnonzero(work.call[some] >= 0)
         calls = Intervals(*(work.of_calls(c, rows) for c in ("thread", "start", "end")))
         yield calls, work.end[rows] - work.start[rows], replays.joined[rows]
-
-
-def _around(at: Intervals, calls: Intervals) -> Int64:
-    """The rows of the intervals that can have some of the calls inside, on whichever thread."""
-    begin, end = (calls.start.min(), calls.end.max()) if len(calls) else (0, 0)
-    return np.flatnonzero((at.end >= begin) & (at.start <= end))
 
 
 def _work_inside(nodes: Nodes, operators: _Operators, gpu: Int64) -> dict[str, NDArray[Any]]:
@@ -252,19 +254,35 @@ def _backward_pairs(operators: _Operators) -> tuple[Int64, Int64]:
     return back[clear], forward[last[clear]]
 
 
-def _ranges(rank: Rank) -> Any:
-    """The ranges on one thread that have an end."""
-    table = rank.table("ranges", RANGES)
-    table = table.set_column(1, "end", close_ends(table))
-    # a payload is a long text that many operators share: from here on it is a number
-    payload = table.column_names.index("payload")
-    table = table.set_column(payload, "payload", table.column("payload").combine_chunks().dictionary_encode())
-    keep = table.column("end_thread").is_null().to_numpy() & table.column("thread").is_valid().to_numpy()
-    keep &= table.column("start").is_valid().to_numpy()
-    table = table if keep.all() else table.filter(pa.array(keep))
+def _ranges(rank: Rank) -> tuple[_Operators, Any]:
+    """The ranges on one thread that have an end: operators, and a table of the others."""
     # of equal intervals the one that the report has first is the outer one
-    order = np.argsort(integers(table.column("source_row"), -1), kind="stable")
-    return table.take(pa.array(order))
+    numbers = {"source_row": -1, "thread": -1, "start": 0, "end": _OPEN, "name": 0, "sequence": -1}
+    columns = Growing(len(numbers) + 1, rank.record.rows.get("ranges", 0))
+    payloads, latest = dict[str, int](), [np.empty(0, np.int64)]
+    others = [TABLES["ranges"].arrow_schema(_OTHERS).empty_table()]
+    for piece in in_pieces(rank, "ranges", RANGES):
+        latest.append(integers(pa.array([pc.max(piece.column(c)).as_py() for c in ("start", "end")]).drop_null()))
+        keep = piece.column("end_thread").is_null().to_numpy() & piece.column("thread").is_valid().to_numpy()
+        keep &= piece.column("start").is_valid().to_numpy()
+        own = is_operator(piece.column("domain"))
+        others.append(piece.select(_OTHERS).filter(pa.array(keep & ~own)))
+        # a payload is a long text that many operators share: from here on it is a number
+        texts, text = coded(piece.column("payload"))
+        number = np.array([*(payloads.setdefault(t, len(payloads)) for t in texts.to_pylist()), -1], np.int64)[text]
+        whole = (*(integers(piece.column(n), null) for n, null in numbers.items()), number)
+        columns.add(*(column[keep & own] for column in whole))
+    ends = pa.array(np.concatenate(latest))
+    table = pa.concat_tables(others)
+    table = table.set_column(1, "end", close_ends(table, ends))
+    row, thread, start, end, name, sequence, payload = columns.columns()
+    end[end == _OPEN] = pc.max(ends).as_py() or 0
+    payload[payload < 0] = len(payloads)
+    order = np.argsort(row, kind="stable")
+    at = Intervals(thread[order], start[order], np.maximum(end, start)[order])
+    stem, names = stems_of(rank, name[order])
+    operators = _Operators(at, stem, names, payload[order], [*payloads, None], sequence[order])
+    return operators, table.take(np.argsort(integers(table.column("source_row"), -1), kind="stable"))
 
 
 def _intervals(table: Any) -> Intervals:
@@ -278,22 +296,14 @@ def _coded(rank: Rank, column: Any) -> tuple[Int64, list[str | None]]:
     return places, rank.texts(pa.array(kinds, pa.int64())).to_pylist()
 
 
-def _operators(rank: Rank, ranges: Any, rows: Int64) -> _Operators:
-    table = ranges.take(pa.array(rows))
-    name, names = stems_of(rank, integers(table.column("name")))
-    encoded = table.column("payload").combine_chunks()
-    payloads = [*encoded.dictionary.to_pylist(), None]
-    payload = encoded.indices.fill_null(len(payloads) - 1).to_numpy(zero_copy_only=False).astype(np.int64)
-    return _Operators(_intervals(table), name, names, payload, payloads, integers(table.column("sequence"), -1))
-
-
-def _nodes(rank: Rank, ranges: Any, domain: Int64, operators: _Operators, by: str) -> Nodes:
+def _nodes(rank: Rank, others: Any, operators: _Operators, by: str) -> Nodes:
+    module = integers(others.column("domain")) == _MODULE
     if by == "range":
-        table = ranges.take(pa.array(np.flatnonzero((domain != _OPERATOR) & (domain != _MODULE))))
+        table = others.filter(pa.array(~module))
         key, names = stems_of(rank, integers(table.column("name")))
         return Nodes(_intervals(table), key, names, [None] * len(names))
     if by == "module":
-        return _modules(rank, ranges.take(pa.array(np.flatnonzero(domain == _MODULE))), operators)
+        return _modules(rank, others.filter(pa.array(module)), operators)
     if by == "stack":
         return _stacks(rank, operators)
     if by == "operator":

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from alltrace.recipes.analysis.nvtx_projection import Line, Spans, calls_within
 from alltrace.run.rank import Rank
-from alltrace.trace.arrays import Int64
+from alltrace.trace.arrays import Int64, blocks
 from alltrace.trace.distinct import distinct
 from alltrace.trace.name_stems import stems
 
@@ -60,6 +60,11 @@ class Intervals:
     def of(self, rows: Any) -> "Intervals":
         return Intervals(self.thread[rows], self.start[rows], self.end[rows])
 
+    def around(self, items: "Intervals") -> Int64:
+        """The rows of those that can have some of the items inside, on whichever thread."""
+        begin, end = (items.start.min(), items.end.max()) if len(items) else (0, 0)
+        return np.flatnonzero((self.end >= begin) & (self.start <= end))
+
 
 def sums_inside(nodes: Intervals, items: Intervals, *values: NDArray[Any]) -> list[NDArray[Any]]:
     """For each node the sum of each of `values` over the items inside it on its thread, in the values' type."""
@@ -74,13 +79,17 @@ def sums_inside(nodes: Intervals, items: Intervals, *values: NDArray[Any]) -> li
 
 def innermost_node(nodes: Intervals, items: Intervals) -> Int64:
     """The row of the innermost node around each item, which starts last, of equal ones the inner; -1 for none."""
-    if not len(nodes):
-        return np.full(len(items), -1, np.int64)
-    # of nodes that start together the shortest is the inner one, and of equal ones the later row
-    order = np.lexsort((-np.arange(len(nodes)), nodes.end, nodes.start))
-    spans, start, end = _on_one_line(nodes.of(order), items)
-    at = spans.innermost(start, end)
-    return np.where(at >= 0, order[np.maximum(at, 0)], -1)
+    inner, order = np.full(len(items), -1, np.int64), np.argsort(items.start, kind="stable")
+    for some in blocks(len(items)):
+        rows = order[some][items.thread[order[some]] >= 0]  # an item that is not known is on no thread
+        own = items.of(rows)
+        near = nodes.around(own)
+        # of nodes that start together the shortest is the inner one, and of equal ones the later row
+        near = near[np.lexsort((-near, nodes.end[near], nodes.start[near]))]
+        spans, start, end = _on_one_line(nodes.of(near), own)
+        at = spans.innermost(start, end)
+        inner[rows[at >= 0]] = near[at[at >= 0]]
+    return inner
 
 
 def outermost(group: Int64, start: Int64, end: Int64) -> Bools:

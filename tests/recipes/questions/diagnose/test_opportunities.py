@@ -7,6 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.making import collective, kernel, make_run
 
+from alltrace.recipes.questions.diagnose import potential
+
 US = 1000
 SGEMM = "ampere_sgemm_128x64_tn"
 TF32 = "void cutlass::Kernel<cutlass_80_tensorop_s1688gemm_128x128_16x5_tn_align4>(T1::Params)"
@@ -27,12 +29,12 @@ A100 = {
 }  # fmt: skip
 
 
-def run_of(folder, *given, device=A100, gap=0, launched=0, **others):
-    """A rank that runs kernels, as (name, us), one after the other; all launched before the first, or `launched` ns
-    before each."""
+def run_of(folder, *given, device=A100, gap=0, launched=0, streams=(7,), **others):
+    """A rank that runs kernels, as (name, us), one after the other, the same ones on each stream; all launched before
+    the first, or `launched` ns before each."""
     rows, calls, at = [], [], 1000 * US
     for number, (name, took) in enumerate(given, 1):
-        rows.append(kernel(at, at + int(took * US), name, correlation=number, **others))
+        rows += (kernel(at, at + int(took * US), name, correlation=number, stream=s, **others) for s in streams)
         call = at - launched if launched else number * 100
         calls.append({"start": call, "end": call + 50, "name": "cudaLaunchKernel", "correlation": number})
         at += int(took * US) + gap
@@ -143,6 +145,14 @@ def test_idle_time_before_small_kernels_that_are_queued_is_that_of_small_kernels
     assert "small-kernels" not in found_in(run_of(tmp_path / "graph", *given, gap=2 * US, graph_node=1))
     late = run_of(tmp_path / "late", *given, gap=2 * US, launched=1 * US)
     assert "small-kernels" not in found_in(late)
+
+
+@pytest.mark.parametrize("at_once", [10, 1000])
+def test_kernels_that_begin_together_share_the_idle_time_before_them(tmp_path, monkeypatch, at_once):
+    monkeypatch.setattr(potential, "BLOCK_ROWS", at_once)
+    found = found_in(run_of(tmp_path, *[(BF16, 5)] * 100, gap=2 * US, streams=(7, 8)))
+    assert found["small-kernels"]["opportunity_share"] == pytest.approx(99 * 2 / (100 * 5 + 99 * 2))
+    assert found["small-kernels"]["evidence"]["kernels_per_step"] == 99
 
 
 def test_an_opportunity_is_no_loss_and_comes_last(tmp_path):

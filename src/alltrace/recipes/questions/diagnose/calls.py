@@ -59,15 +59,15 @@ class Calls:
         self.kernels, ids = read_kernels(rank)
         tables = (graphs, copies)
         begun, process = self.kernels.start, self.kernels.of_kinds("process")[0][self.kernels.kind]
-        # of kernels, graphs, then copies: when the call that launched each began and ended, else when it began, and
-        # whether one did
-        start = np.concatenate([begun, *(integers(t.column("start")) for t in tables)])
-        self.launched: Any = (start, start.copy(), np.zeros(len(start), np.bool_))
         process = np.concatenate([process, *(integers(t.column("process"), -1) for t in tables)])
         ids = np.concatenate([ids, *(integers(t.column("correlation"), -1) for t in tables)])
         nulls = int((process < 0).any())  # a call without a process launched work without one
         operations = Operations(process + nulls if nulls else process, ids)
         del process, ids
+        # of kernels, graphs, then copies: when the call that launched each began and ended, else when it began, and
+        # whether one did
+        start = np.concatenate([begun, *(integers(t.column("start")) for t in tables)])
+        self.launched: Any = (start, start.copy(), np.zeros(len(start), np.bool_))
         kinds = np.zeros(copies.num_rows, np.int8)
         kinds[is_pageable(copies)] = PAGEABLE
         kinds[(kinds > 0) & (integers(copies.column("bytes")) <= _STAGED_BYTES)] = STAGED
@@ -89,7 +89,8 @@ class Calls:
         codes, self.texts = named_ids(rank, ids)
         self.codes = codes[np.searchsorted(ids, name)]
         self.launches, took = self._took.columns()
-        self._usual_ns = float(np.median(took)) if len(took) else 0.0
+        self._usual_ns = float(np.median(took, overwrite_input=True)) if len(took) else 0.0
+        self.launches.sort()
         least = _LAUNCHING_SHARE * max(sum(self._threads.values()), 1)
         self.threads = np.array(sorted(t for t, n in self._threads.items() if n >= least), np.int64)
         if self.of_host:

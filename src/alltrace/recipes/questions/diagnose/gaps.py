@@ -107,25 +107,24 @@ def activity(graphs: Any, copies: Any, calls: Calls) -> Activity:
         return np.concatenate((of_kernels, of_graphs)) if len(of_graphs) else of_kernels
 
     starts, none = both(kernels.start, of_graphs[0]), np.zeros(graphs.num_rows, np.bool_)
-    index = None  # nothing is copied where the kernels are all that computes, and in order
+    index: Any = slice(in_graphs)  # nothing is copied where the kernels are all that computes, and in order
     if talks.any() or (starts[1:] < starts[:-1]).any():
         index = np.flatnonzero(~both(talks, none))
         index = index[np.argsort(starts[index], kind="stable")]
-    columns = [starts, both(kernels.end, of_graphs[1]), *(c[:in_graphs] for c in (called, returned, known))]
-    columns.append(both(kernels.in_graph | calls.of_host, ~none))
-    del starts, called, returned, known
-    for number in range(len(columns)) if index is not None else ():
-        columns[number] = columns[number][index]
+    # each column is long, so what is made of one comes before the next
+    starts = starts[index]
+    launch_ns = _launch_ns(called[index], starts)
+    del called
+    returned, known = returned[index], known[index]
+    ends, hidden = both(kernels.end, of_graphs[1])[index], both(kernels.in_graph | calls.of_host, ~none)[index]
     del index
-    starts, ends, called, returned, known, hidden = columns
-    launch_ns = _launch_ns(called, starts)
-    del columns, called
+    short = _short(starts, ends, returned, hidden)
     compute = merge(starts, ends)
     if len(compute.starts) == len(starts):  # nothing was joined
         compute = Merged(starts, ends)
     return Activity(
         compute=compute,
-        short=_short(starts, ends, returned, hidden),
+        short=short,
         communication=merge(
             *(np.concatenate((c[talks], e)) for c, e in zip((kernels.start, kernels.end), exchanged, strict=True))
         ),

@@ -223,7 +223,8 @@ class _Named:
         holding = []
         for code in np.unique(codes).tolist():
             whole = merge(start[codes == code], end[codes == code])
-            if (containing(whole, launches) >= 0).sum() > _MOST_LAUNCHES * len(launches):
+            low, high = (np.searchsorted(launches, times) for times in whole)
+            if (high - low).sum() > _MOST_LAUNCHES * len(launches):
                 holding.append(code)
         return holding
 

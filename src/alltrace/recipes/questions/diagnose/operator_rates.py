@@ -17,7 +17,7 @@ from alltrace.recipes.analysis.flops import Call, call_of, work_of
 from alltrace.recipes.analysis.kernel_families import FP32, HALF, TF32, family_of
 from alltrace.recipes.analysis.launched_work import gpu_work
 from alltrace.recipes.analysis.operator_shapes import Reason, experts_in_words, is_half, moved_bytes, reasons_of
-from alltrace.recipes.analysis.operator_sums import Program, is_operator
+from alltrace.recipes.analysis.operator_sums import Program, has_operators
 from alltrace.recipes.analysis.range_sums import Intervals, innermost_node, outermost
 from alltrace.run.rank import Rank
 from alltrace.trace.amounts import amount
@@ -85,7 +85,7 @@ def _device(rank: Rank) -> tuple[str | None, int | None, int | None]:
 
 
 def _groups(rank: Rank, step: NDArray[np.int32]) -> list[_Group]:
-    if not is_operator(rank.table("ranges", ("domain",)).column("domain")).any():
+    if not has_operators(rank):
         return []
     operators = Program.of(rank).operators
     payloads = operators.payloads

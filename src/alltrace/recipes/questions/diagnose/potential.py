@@ -136,23 +136,17 @@ def potentials(rank: Rank, rows: KernelRows, step: Int32, work: Activity) -> dic
     """
     whole = _kernels(rows, step, _Kinds(rank, rows))
     sums: dict[str, Int64] = {}
-    begun, several = np.empty(0, np.int64), bool((whole.track[1:] != whole.track[:-1]).any())
+    used = np.zeros(len(work.compute.starts), np.bool_)
     for kernels in whole.cut():
         kinds = kernels.kinds
         precision = np.rint(kernels.length * kinds.precision_share[kernels.kind]).astype(np.int64)
         inside, products = _attention(kernels)
-        small = _small(kernels, work)
-        # two kernels that begin together share the time before them
-        own = np.flatnonzero(small)
-        moments, first = np.unique(kernels.start[own], return_index=True)
-        small[np.setdiff1d(own, own[first[~np.isin(moments, begun)]])] = 0
-        begun = np.union1d(begun, moments) if several else begun
         for kind, saved in (
             ("precision", precision),
             ("attention", np.where(inside, kernels.length, np.where(products, precision, 0))),
             ("fusion", _fusion(kernels, inside)),
             ("shapes", np.rint(kernels.length * kinds.empty_share[kernels.kind]).astype(np.int64)),
-            ("small-kernels", small),
+            ("small-kernels", _small(kernels, work, used)),
         ):
             if saved.any():
                 _add(sums.setdefault(kind, np.zeros((3, len(kinds.name)), np.int64)), kernels, saved)
@@ -275,8 +269,11 @@ def _empty_share(device: Mapping[str, object] | None, launch: list[int]) -> floa
     return 0.0 if room < 1 or blocks < 1 else 1 - blocks / (-(-blocks // room) * room)
 
 
-def _small(kernels: _Kernels, work: Activity) -> Int64:
-    """The idle time before each small kernel that had been launched when the device became idle; none in a graph."""
+def _small(kernels: _Kernels, work: Activity, used: Flags) -> Int64:
+    """The idle time before each small kernel that had been launched when the device became idle; none in a graph.
+
+    `used`: Before which intervals of compute the time is one's already; of kernels that begin together one has it.
+    """
     saved = np.zeros(len(kernels.start), np.int64)
     if not len(work.compute.starts):
         return saved
@@ -290,5 +287,9 @@ def _small(kernels: _Kernels, work: Activity) -> Int64:
     idle = kernels.start - before
     mine &= queued & (idle > 0) & (idle <= SMALL_NS) & (kernels.length < SMALL_NS) & ~kernels.in_graph
     busy = (overlap_ns(before[mine], kernels.start[mine], times) for times in (work.communication, work.copies))
-    saved[mine] = np.maximum(idle[mine] - sum(busy), 0)
+    saved[mine] = np.where(used[at[mine]], 0, np.maximum(idle[mine] - sum(busy), 0))
+    own = np.flatnonzero(saved)
+    of_interval, first = np.unique(at[own], return_index=True)
+    used[of_interval] = True
+    saved[np.delete(own, first)] = 0
     return saved

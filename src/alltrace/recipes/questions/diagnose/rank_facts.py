@@ -122,8 +122,13 @@ def gather(rank: Rank, steps: Any) -> tuple[RankFacts, HostSets] | None:
     """
     graphs, copies = (rank.table(table, columns) for table, columns in _SMALLER.items())
     calls = Calls(rank, graphs, copies)
-    copied_at = np.where(calls.launched[2], calls.launched[0], -1)[len(calls.launched[0]) - copies.num_rows :]
-    kernels, work = calls.kernels, activity(graphs, copies, calls)
+    called, _, known = (c[len(c) - copies.num_rows :] for c in calls.launched)
+    copied_at = np.where(known, called, -1)
+    del called, known
+    host, kernels = host_sets(rank, calls), calls.kernels
+    calls.launches = calls.launches[:0].copy()  # it is long, as is what follows
+    work = activity(graphs, copies, calls)
+    del calls
     # an entry without duration has no information
     spans = [m for m in (work.compute, work.communication, work.copies) if len(m.starts)]
     if not spans or (not len(work.starts) and not len(work.communication.starts)):
@@ -136,8 +141,6 @@ def gather(rank: Rank, steps: Any) -> tuple[RankFacts, HostSets] | None:
         numbered = np.zeros(1, np.int64)
         regions = np.array([[min(int(m.starts[0]) for m in spans), max(int(m.ends[-1]) for m in spans)]], np.int64)
     numbered, regions, left_out = _recorded(numbered, regions, rank.unrecorded(), whole_run=whole_run)
-    host = host_sets(rank, calls)
-    del calls
     times, waits = classify(work, host, regions)
     parts = classify(work, host, _equal_parts(regions))[0] if whole_run else None
     judged = Merged(*regions.T.copy())
