@@ -78,9 +78,13 @@ OS_WAITS = (
 """Calls of the operating-system runtime that wait for another thread or process; a launching thread that calls nothing
 of CUDA meanwhile waits for its work. Condition variables are left out: Python's interpreter lock is made of them."""
 
+OS_CONDITIONS = (Pattern(r"^pthread_cond_(?:timed|clock)?wait$|^futex$", "POSIX and Linux: condition variables"),)
+"""Calls of the operating-system runtime that wait for a lock, or for another thread's work."""
+
 OS_SLEEPS = (
+    *OS_CONDITIONS,
     Pattern(r"^(?:u|nano|clock_nano)?sleep$", "POSIX"),
-    Pattern(r"^pthread_(?:cond_(?:timed|clock)?wait|join)$|^futex$", "POSIX and Linux: waiting for another thread"),
+    Pattern(r"^pthread_join$", "POSIX: waiting for another thread"),
 )
 """Calls of the operating-system runtime in which a thread computes nothing."""
 

@@ -75,6 +75,22 @@ def test_calls_of_the_system_that_say_nothing_of_data_are_a_pause(tmp_path, name
     assert found["host-pause"] > 3.9 * MS
 
 
+@pytest.mark.parametrize(
+    ("waits", "copied", "data"),
+    [
+        (("sem_timedwait", "pthread_cond_timedwait"), (21, 41), 2.5),
+        (("sem_timedwait", "pthread_cond_timedwait"), (21,), 1),  # no copy follows
+        (("sem_timedwait", "pthread_cond_timedwait"), (41,), 2.5),  # the next one is for both
+        (("write", "pthread_cond_timedwait"), (21, 41), 0),  # nothing says that copies wait for data
+    ],
+)
+def test_a_lock_is_the_loaders_where_copies_follow_it_as_they_follow_waits_for_data(tmp_path, waits, copied, data):
+    copies = [call(at * MS // 10, at * MS // 10 + 1000, "cudaMemcpyAsync") for at in copied]
+    osrt = [row(MS, 2 * MS, waits[0]), row(25 * MS // 10, 4 * MS, waits[1])]
+    found, _ = gap(tmp_path, copies, osrt=osrt)
+    assert found.get("data", 0) == pytest.approx(data * MS, abs=1000)
+
+
 @pytest.mark.parametrize(("kind", "waited"), [("collective", True), ("start-wait", True), ("other", False)])
 def test_a_host_in_mpi_waits_for_other_ranks(tmp_path, kind, waited):
     osrt = [row(MS, 4 * MS, "poll")]

@@ -103,7 +103,6 @@ class _Named:
 
     def data(self, blocking: Merged) -> tuple[Merged, str, int]:
         """When the program waited for data or read some."""
-        waits, waits_for, _ = self._set("osrt", patterns.OS_WAITS, others=False)
         sets = [
             self._set("ranges", patterns.WAITING),
             self._set("ranges", patterns.WAITING_QUEUES, others=False),
@@ -111,9 +110,29 @@ class _Named:
             self._set("ranges", patterns.NAMED_DATA, others=False, holds_launches=False, but=blocking),
             self._set("ranges", patterns.LOADING, holds_launches=False),
             self._set("osrt", patterns.OS_READS, others=False, but=blocking),
-            (intersection(waits, self._silence), waits_for, 0),
+            self._os_waits(),
         ]
         return union([s for s, _, _ in sets]), next((text for s, text, _ in sets if len(s.starts)), ""), 0
+
+    def _os_waits(self) -> tuple[Merged, str, int]:
+        """The waits of launching threads in the operating system for what others prepare."""
+        waits, name, count = self._set("osrt", patterns.OS_WAITS, others=False)
+        waits = intersection(waits, self._silence)
+        if self._for_copies(waits).any():  # a lock there is the loader's
+            locks = intersection(self._set("osrt", patterns.OS_CONDITIONS, others=False)[0], self._silence)
+            loading = self._for_copies(locks)
+            waits = union([waits, Merged(locks.starts[loading], locks.ends[loading])])
+        return waits, name, count
+
+    def _for_copies(self, waits: Merged) -> Flags:
+        """After which waits a launching thread copies, such as a batch to the device, before it launches a kernel."""
+        copies, launches = (
+            np.append(np.sort(starts), np.iinfo(np.int64).max)
+            for starts in (self._calls.start[self._calls.named(patterns.COPIES)], self._calls.launches)
+        )
+        copied, launched = (starts[np.searchsorted(starts, waits.ends)] for starts in (copies, launches))
+        before: Flags = copied < launched
+        return before
 
     def batches(self, data: Merged) -> Merged:
         """The waits of `data` for what others prepare: in a call that waits, or where other batches come at once.
@@ -123,8 +142,8 @@ class _Named:
         took = data.durations_ns
         if not len(took):
             return NOTHING
-        waits, reads = (self._set("osrt", wanted, others=False)[0] for wanted in (patterns.OS_WAITS, patterns.OS_READS))
-        waiting = 2 * overlap_ns(data.starts, data.ends, intersection(waits, self._silence)) >= took
+        reads, _, _ = self._set("osrt", patterns.OS_READS, others=False)
+        waiting = 2 * overlap_ns(data.starts, data.ends, self._os_waits()[0]) >= took
         long = took > _AT_ONCE * took.max(initial=0)
         waiting |= long if (~long).mean() >= _SOME_AT_ONCE else False
         waiting &= long & (2 * overlap_ns(data.starts, data.ends, reads) < took)
