@@ -280,7 +280,7 @@ def _partitions(ranks: Sequence[int], known: Collection[_Partition], *, joined: 
 
     If `joined`, also in those that join such groups at a stride and known ones, as tensor-parallel ranks of a pipeline.
     """
-    count = max(ranks) + 1
+    count = max(ranks) + 1 + (max(ranks) + 1) % 2  # the last may lack a report
     at = np.array(ranks)
     partitions: dict[bytes, Int64] = {}
     for base, total in ((at, count), (np.arange(len(ranks)), len(ranks))):
@@ -403,7 +403,7 @@ def _judged(alike: _Class, known: Mapping[_Partition, set[int]], exchanges: set[
     costs: list[Floats] = []
     for rows in rows_by(alike.op).values():
         of_op = [one.take(rows[rows < most]) for one in evidence]
-        period, shared = _cycle(of_op, int((rows < most).sum()), finer)
+        period, shared = _cycle(of_op, int((rows < most).sum()))
         parts = [[one.take(slice(begin, None, period)) for one in of_op] for begin in range(period)]
         its = [_costs(judged) for judged in parts]
         many = EVIDENCE * len(ranks) * np.bincount(np.arange(len(rows)) % period, minlength=period)
@@ -475,7 +475,7 @@ def _finer(labels: Sequence[Int64]) -> Flags:
     )
 
 
-def _cycle(evidence: Sequence[_Judged], count: int, finer: Flags) -> tuple[int, bool]:
+def _cycle(evidence: Sequence[_Judged], count: int) -> tuple[int, bool]:
     """After how many operations those alike return, and whether all have the same communicators, and only sizes return.
 
     It is the least description length of the partitions that explain them best.
@@ -512,12 +512,11 @@ def _cycle(evidence: Sequence[_Judged], count: int, finer: Flags) -> tuple[int, 
             costs.append(np.where(there > 0, cost, np.inf) * many)
         table = np.array(costs)
         shared = table[table.sum(axis=1).argmin()]
-        split = np.minimum(shared, table.min(axis=0) + BY_MODES * many)
-        gain = float((shared - split).sum()) * weight - period * np.log(len(evidence) + 1.0)
-        gain = max(gain, _chosen(table.T * weight, many * weight, finer)[2])
+        together, split = float(shared.sum()), float(np.minimum(shared, table.min(axis=0) + BY_MODES * many).sum())
+        gain = (together - split) * weight - period * np.log(len(evidence) + 1.0)
         if gain > most:
             best, most = period, gain
-        description = float(shared.sum()) * weight + 2.0 * period * np.log(count)
+        description = together * weight + 2.0 * period * np.log(count)
         if description < least:
             size_period, least = period, description
     return (best, False) if most > 0.0 else (size_period, True)
