@@ -547,6 +547,11 @@ def _costs(evidence: Sequence[_Judged]) -> Floats:
     to stay for as long as it waits, and in a group with a stranger the stay is cut short.
     """
     costs = np.full(len(evidence), np.inf)
+    # where a stream lacks an operation, partitions of which others then have no partner would have less to explain
+    shown = np.array([np.isfinite(one.stay).sum(axis=1) for one in evidence])
+    whole = np.flatnonzero((shown == shown.max(axis=1, keepdims=True)).all(axis=0))
+    if 2 * len(whole) >= shown.shape[1]:
+        evidence = [one.take(whole) for one in evidence]
     for place, one in enumerate(evidence):
         unlawful = float(one.unlawful.mean())
         apart, stay = _group_stays(one.stay - _median(one.stay), one.label)  # without what clocks are off
