@@ -293,6 +293,20 @@ def test_the_distance_of_a_partition_is_by_whom_it_goes_with():
     assert _distance(world, [], [pairs], 4, [pairs]) == 2
 
 
+def test_operations_that_a_stream_lacks_favour_no_partition_that_leaves_others_without_a_partner():
+    rng = np.random.default_rng(3)
+    end = 1e5 + rng.normal(0.0, 2_000.0, (40, 4))
+    lacking = end.copy()
+    lacking[:10, 2] = np.nan
+    lacking[:10, 0] += 5e5  # in another mode, which is not seen where 2 is its only partner
+    labels = [np.zeros(4, np.int64), np.array([0, 1, 0, 1])]
+
+    def costs(its):
+        return _costs([_evaluated(np.zeros(its.shape), its, np.zeros(4), label) for label in labels])
+
+    assert costs(lacking) == pytest.approx(costs(end[10:]))
+
+
 def test_groups_with_transfers_of_their_own_cost_a_parameter_each():
     rng = np.random.default_rng(9)
     end = np.array([1e5, 1e5, 9e5, 9e5]) + rng.normal(0.0, 300.0, (50, 4))

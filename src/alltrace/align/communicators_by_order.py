@@ -244,6 +244,18 @@ def _classes(timelines: AnyTimelines, clocks: Mapping[int, RankClock]) -> Iterat
                     doubtful |= {id(lane), id(chosen[lane.rank][1])}
             if lane.rank not in chosen or apart < chosen[lane.rank][0]:
                 chosen[lane.rank] = apart, lane, place
+        # what a capture that begins late has is told by a stream that it meets, and not by one that is elsewhere
+        whole = [(lane, place) for _, lane, place in chosen.values() if len(lane.op) == len(first.op)]
+        for apart, lane, place in [c for c in chosen.values() if len(c[1].op) < len(first.op)]:
+            for other, place_of in whole:
+                at = positions(_member(other, component[other.rank]), _member(lane, component[lane.rank]))
+                late = lane.end[at >= 0] - other.end[at[at >= 0]]
+                if len(late) < len(lane.op) * _ALIKE:
+                    continue
+                nearer = _apart(late, error[lane.rank] + error[other.rank])
+                if math.log((apart + FLOOR_NS) / (nearer + FLOOR_NS)) > CLEAR:
+                    apart, place = nearer, np.where(at >= 0, place_of[at], -1)
+                    chosen[lane.rank] = apart, lane, place
         alike = sorted([(0.0, first, np.arange(len(first.op))), *chosen.values()], key=lambda c: c[1].rank)
         taken = {id(c[1]) for c in alike}
         left = [lane for lane in left if id(lane) not in taken]
