@@ -144,3 +144,78 @@ def test_ranks_in_step_that_may_exchange_messages_in_pairs_are_in_no_larger_grou
     verdict = _judged(alike, {frozenset({(0, 1, 2, 3)}): {99}}, set())
     assert (verdict is not None and verdict.groups == [[(0, 1, 2, 3)] * 4]) is sure
     assert sure or verdict is None
+
+
+def test_ranks_of_a_grid_of_which_one_has_no_report_meet_where_times_fit_all():
+    """Of four ranks that meet the third is missing; the fourth and the first are as alike as any two."""
+    rng = np.random.default_rng(2)
+    met = 10_000_000 * np.arange(1, 41)
+    tables = {}
+    for rank in (0, 1, 3):
+        start, end = met - rng.integers(0, 2_000, 40), met + 400_000 + rng.integers(0, 2_000, 40)
+        tables[rank] = table_of(
+            start=start, end=end, device=[0] * 40, stream=[7] * 40, op=["AllReduce"] * 40, evidence=["kernel"] * 40
+        )
+    timelines = timelines_of(tables, Made({}, {}, {}).texts)
+    clocks = {m: RankClock(0.0, 0.0, 1_000.0, 1.0, 0) for m in timelines.extents}
+    (alike,) = _classes(timelines, clocks)
+    verdict = _judged(alike, {}, set())
+    assert verdict is not None
+    assert verdict.groups == [[(0, 1, 3)] * 3]
+
+
+def test_clocks_that_are_off_do_not_hide_the_operations_over_hosts_on_a_stream():
+    """Four ranks of each of two hosts, and each with that of the other host in few places of a step; the clocks of the
+    hosts are off by more than ends scatter."""
+    rng = np.random.default_rng(4)
+    tables, now = {r: [] for r in range(8)}, np.zeros(8)
+    for n in range(180):
+        over_hosts = n % 20 in (10, 16)
+        label = np.arange(8) % 4 if over_hosts else np.arange(8) // 4
+        begun = now + 6e5 * rng.lognormal(0.0, 0.15, 8)
+        last = np.array([begun[label == g].max() for g in label])
+        now = last + (3e6 if over_hosts else 2e5) + rng.normal(0.0, 20_000.0, 8)
+        for r in range(8):
+            tables[r].append((begun[r] + 100_000 * (r // 4), now[r] + 100_000 * (r // 4)))
+    columns = {"device": [0] * 180, "stream": [7] * 180, "op": ["AllReduce"] * 180, "evidence": ["kernel"] * 180}
+    timelines = timelines_of(
+        {
+            r: table_of(start=[int(s) for s, _ in its], end=[int(e) for _, e in its], **columns)
+            for r, its in tables.items()
+        },
+        Made({}, {}, {}).texts,
+    )
+    clocks = {m: RankClock(0.0, 0.0, 120_000.0, 1.0, 0) for m in timelines.extents}
+    found = communicators_by_order(timelines, clocks)
+    one = found.of(0).reshape(9, 20)
+    assert (one == one[0]).all()
+    assert [n for n in range(20) if one[0, n] != one[0, 0]] == [10, 16]
+    assert (found.of(4).reshape(9, 20)[0] == one[0]).tolist() == [n in (10, 16) for n in range(20)]
+
+
+def test_a_capture_that_begins_late_is_placed_by_the_stream_that_it_meets():
+    """Two pairs whose steps begin together while they do its operations at their own pace; one rank lacks the first."""
+    rng = np.random.default_rng(5)
+    begin, tables = 0.0, {r: [] for r in range(4)}
+    for _ in range(7):
+        ends = begin + np.cumsum(rng.lognormal(0.0, 0.1, (20, 2)) * (1.0, 3.0) * 1e6, axis=0)
+        for rank in range(4):
+            tables[rank] += [int(t) for t in ends[:, rank // 2] + rng.normal(0.0, 2_000.0, 20)]
+        begin = ends.max() + 5e6
+    tables[3] = tables[3][30:]
+    timelines = timelines_of(
+        {
+            rank: table_of(
+                start=[t - 100_000 for t in ends],
+                end=ends,
+                device=[0] * len(ends),
+                stream=[7] * len(ends),
+                op=["AllReduce"] * len(ends),
+                evidence=["kernel"] * len(ends),
+            )
+            for rank, ends in tables.items()
+        },
+        Made({}, {}, {}).texts,
+    )
+    (alike,) = _classes(timelines, {m: RankClock(0.0, 0.0, 1_000.0, 1.0, 0) for m in timelines.extents})
+    assert [place.tolist() for place in alike.places] == [list(range(140))] * 3 + [list(range(30, 140))]

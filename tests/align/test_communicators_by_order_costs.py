@@ -10,6 +10,7 @@ import pytest
 from alltrace.align.communicators_by_order import (
     _apart,
     _between,
+    _chosen,
     _costs,
     _cycle,
     _distance,
@@ -43,6 +44,20 @@ def test_partitions_are_groups_at_a_stride_and_those_across_known_ones():
     assert with_pipeline in [p.tolist() for p in _partitions(range(8), [tensor], joined=True)]
     assert with_pipeline not in [p.tolist() for p in _partitions(range(8), [tensor])]
     assert [p.tolist() for p in _partitions([1, 3, 5], [])] == [[0, 1, 1], [0, 0, 0]]  # of six ranks these three
+    # of four ranks the last has no report
+    assert [p.tolist() for p in _partitions([0, 1, 2], [])] == [[0, 0, 1], [0, 0, 0], [0, 1, 0]]
+
+
+def test_where_a_group_lacks_a_rank_the_places_in_groups_are_not_those_of_the_grid():
+    ranks = [0, 2, 3, 4, 5, 6, 7]
+    partitions = [p.tolist() for p in _partitions(ranks, [frozenset({(0, 2, 3), (4, 5, 6, 7)})])]
+    assert [0, 2, 3, 0, 1, 2, 3] in [distinct_in(ranks, p) for p in partitions]  # 2 with 6, and 3 with 7
+    assert all(p[1] != p[4] or p[0] == p[1] for p in partitions)  # 2 is in no group with 5 but that of all
+
+
+def distinct_in(ranks, label):
+    """Each rank's place in the first group of four."""
+    return [min(r for r, own in zip(ranks, label, strict=True) if own == one) % 4 for one in label]
 
 
 def test_streams_are_as_far_apart_as_clocks_cannot_explain():
@@ -129,8 +144,8 @@ def test_the_right_partition_costs_least_and_an_unlawful_one_cannot_be():
     assert np.isinf(costs[1:]).all()
     late = _costs([_evaluated(start, end + 3e6, np.zeros(4), label) for label in (APART, np.array([0, 1, 0, 1]))])
     assert late[0] < late[1] - 2.0
-    assert _cycle(evidence[:1], 60, _finer([APART])) == (1, True)
-    assert _cycle(evidence[:1], 7, _finer([APART])) == (1, True)
+    assert _cycle(evidence[:1], 60) == (1, True)
+    assert _cycle(evidence[:1], 7) == (1, True)
 
 
 def test_places_that_return_with_other_communicators_make_a_period():
@@ -143,7 +158,7 @@ def test_places_that_return_with_other_communicators_make_a_period():
         last = np.array([start[n][label == g].max() for g in label])
         end[n] = last + 4e6 + rng.normal(0.0, 300.0, 4)
     evidence = [_evaluated(start, end, np.zeros(4), label) for label in labels]
-    assert _cycle(evidence, count, _finer(labels)) == (3, False)
+    assert _cycle(evidence, count) == (3, False)
 
 
 def test_few_partitions_explain_all_places():
@@ -233,6 +248,36 @@ def test_few_partitions_explain_all_places():
     assert half[0] == (0, pytest.approx(min(sure, 0.98)))
 
 
+def test_a_place_alone_shows_another_partition_if_it_shows_more_than_saying_so_takes():
+    costs, many = np.full((20, 3), 5.0), np.full(20, 10.0)
+    costs[:, 1:] += 1.0
+    saying = math.log(4.0) + math.log(20.0)  # which of the partitions, and which of the places
+    for more, chosen in ((-0.1, [0]), (0.1, [0, 2])):
+        costs[7, 2] = 5.0 - BY_MODES - (saying + more) / 10.0
+        answer, _, gain = _chosen(costs * many[:, None], many, NONE)
+        assert answer == chosen
+        assert gain == pytest.approx(max(more, 0.0))
+
+
+def test_parts_of_the_groups_of_a_partition_explain_no_place_of_their_own():
+    labels = [APART, np.array([0, 1, 2, 2]), np.array([0, 1, 0, 1]), np.zeros(4, np.int64)]
+    finer = _finer(labels)
+    assert finer.tolist() == [[False, True, False, False], *[[False] * 4] * 3]
+    costs, many = np.array([[5.0, 9.0, 9.0, 9.0], [5.0, 3.0, 9.0, 9.0], [5.0, 9.0, 3.0, 9.0]]), np.full(3, 50.0)
+    assert _chosen(costs * many[:, None], many, finer)[0] == [0, 2]
+    assert sorted(_chosen(costs * many[:, None], many, np.zeros((4, 4), np.bool_))[0]) == [0, 1, 2]
+
+
+def test_modes_explain_no_more_of_a_place_than_it_shows():
+    many = np.full(3, 36.0)
+    costs = np.array([[10.5, 11.3], [8.9, 8.8], [8.8, 8.7]])  # one place shows it, and two nothing
+    chosen = _few(
+        costs, many, np.array([1, 0]), np.array([4, 2]), np.zeros((3, 2), np.int64), NO_PAIRS[:2], NONE[:2, :2]
+    )
+    assert [place for place, _ in chosen] == [0, 0, 0]
+    assert chosen[0][1] > 0.9
+
+
 def test_the_distance_of_a_partition_is_by_whom_it_goes_with():
     pairs, across, world = frozenset({(0, 1), (2, 3)}), frozenset({(0, 2), (1, 3)}), frozenset({(0, 1, 2, 3)})
     assert _distance(pairs, [pairs], [], 4) == 0
@@ -246,6 +291,20 @@ def test_the_distance_of_a_partition_is_by_whom_it_goes_with():
     assert _distance(across_fours, [], [tensor], 8, [tensor]) == 2
     assert _distance(fours, [fours], [tensor], 8, [tensor]) == 0
     assert _distance(world, [], [pairs], 4, [pairs]) == 2
+
+
+def test_operations_that_a_stream_lacks_favour_no_partition_that_leaves_others_without_a_partner():
+    rng = np.random.default_rng(3)
+    end = 1e5 + rng.normal(0.0, 2_000.0, (40, 4))
+    lacking = end.copy()
+    lacking[:10, 2] = np.nan
+    lacking[:10, 0] += 5e5  # in another mode, which is not seen where 2 is its only partner
+    labels = [np.zeros(4, np.int64), np.array([0, 1, 0, 1])]
+
+    def costs(its):
+        return _costs([_evaluated(np.zeros(its.shape), its, np.zeros(4), label) for label in labels])
+
+    assert costs(lacking) == pytest.approx(costs(end[10:]))
 
 
 def test_groups_with_transfers_of_their_own_cost_a_parameter_each():

@@ -178,6 +178,17 @@ def test_lines_vote_by_how_sharp_they_are(second_us, scale_us, expected):
     assert (line and (line.offset_ns, line.scale_ns)) == (expected and pytest.approx(expected))
 
 
+def test_what_two_ranks_show_in_two_ways_votes_twice():
+    """Their messages are related loosely and another operation sharply."""
+    ends = Ends(np.arange(20) * 1e7, np.zeros(20, np.int64), np.full(20, -1))
+    lines = [ClockLine(9e6, 0.0, 0.0, 88e3, 24, 1.0), ClockLine(0.0, 0.0, 0.0, 5e3, 12, 0.6)]
+    hows = [lambda *_, rate, line=line: line for line in lines]
+    edges = [_Edge(0, 1, lambda _: ends, Placing(), how, messages=True) for how in hows]
+    line = _Forest([0, 1], Placing())._agreed(edges[0], edges)
+    assert line is not None
+    assert (line.offset_ns, line.scale_ns) == (0.0, 5e3)
+
+
 def test_ranks_that_may_exchange_messages_are_related_by_their_sharpest_operations_first():
     time = np.arange(4.0)
     ends = [Ends(time + 10.0 * r, np.zeros(4, np.int64), np.full(4, -1)) for r in range(4)]

@@ -244,6 +244,18 @@ def _classes(timelines: AnyTimelines, clocks: Mapping[int, RankClock]) -> Iterat
                     doubtful |= {id(lane), id(chosen[lane.rank][1])}
             if lane.rank not in chosen or apart < chosen[lane.rank][0]:
                 chosen[lane.rank] = apart, lane, place
+        # what a capture that begins late has is told by a stream that it meets, and not by one that is elsewhere
+        whole = [(lane, place) for _, lane, place in chosen.values() if len(lane.op) == len(first.op)]
+        for apart, lane, place in [c for c in chosen.values() if len(c[1].op) < len(first.op)]:
+            for other, place_of in whole:
+                at = positions(_member(other, component[other.rank]), _member(lane, component[lane.rank]))
+                late = lane.end[at >= 0] - other.end[at[at >= 0]]
+                if len(late) < len(lane.op) * _ALIKE:
+                    continue
+                nearer = _apart(late, error[lane.rank] + error[other.rank])
+                if math.log((apart + FLOOR_NS) / (nearer + FLOOR_NS)) > CLEAR:
+                    apart, place = nearer, np.where(at >= 0, place_of[at], -1)
+                    chosen[lane.rank] = apart, lane, place
         alike = sorted([(0.0, first, np.arange(len(first.op))), *chosen.values()], key=lambda c: c[1].rank)
         taken = {id(c[1]) for c in alike}
         left = [lane for lane in left if id(lane) not in taken]
@@ -280,7 +292,7 @@ def _partitions(ranks: Sequence[int], known: Collection[_Partition], *, joined: 
 
     If `joined`, also in those that join such groups at a stride and known ones, as tensor-parallel ranks of a pipeline.
     """
-    count = max(ranks) + 1
+    count = max(ranks) + 1 + (max(ranks) + 1) % 2  # the last may lack a report
     at = np.array(ranks)
     partitions: dict[bytes, Int64] = {}
     for base, total in ((at, count), (np.arange(len(ranks)), len(ranks))):
@@ -403,7 +415,7 @@ def _judged(alike: _Class, known: Mapping[_Partition, set[int]], exchanges: set[
     costs: list[Floats] = []
     for rows in rows_by(alike.op).values():
         of_op = [one.take(rows[rows < most]) for one in evidence]
-        period, shared = _cycle(of_op, int((rows < most).sum()), finer)
+        period, shared = _cycle(of_op, int((rows < most).sum()))
         parts = [[one.take(slice(begin, None, period)) for one in of_op] for begin in range(period)]
         its = [_costs(judged) for judged in parts]
         many = EVIDENCE * len(ranks) * np.bincount(np.arange(len(rows)) % period, minlength=period)
@@ -475,7 +487,7 @@ def _finer(labels: Sequence[Int64]) -> Flags:
     )
 
 
-def _cycle(evidence: Sequence[_Judged], count: int, finer: Flags) -> tuple[int, bool]:
+def _cycle(evidence: Sequence[_Judged], count: int) -> tuple[int, bool]:
     """After how many operations those alike return, and whether all have the same communicators, and only sizes return.
 
     It is the least description length of the partitions that explain them best.
@@ -512,12 +524,11 @@ def _cycle(evidence: Sequence[_Judged], count: int, finer: Flags) -> tuple[int, 
             costs.append(np.where(there > 0, cost, np.inf) * many)
         table = np.array(costs)
         shared = table[table.sum(axis=1).argmin()]
-        split = np.minimum(shared, table.min(axis=0) + BY_MODES * many)
-        gain = float((shared - split).sum()) * weight - period * np.log(len(evidence) + 1.0)
-        gain = max(gain, _chosen(table.T * weight, many * weight, finer)[2])
+        together, split = float(shared.sum()), float(np.minimum(shared, table.min(axis=0) + BY_MODES * many).sum())
+        gain = (together - split) * weight - period * np.log(len(evidence) + 1.0)
         if gain > most:
             best, most = period, gain
-        description = float(shared.sum()) * weight + 2.0 * period * np.log(count)
+        description = together * weight + 2.0 * period * np.log(count)
         if description < least:
             size_period, least = period, description
     return (best, False) if most > 0.0 else (size_period, True)
@@ -548,6 +559,11 @@ def _costs(evidence: Sequence[_Judged]) -> Floats:
     to stay for as long as it waits, and in a group with a stranger the stay is cut short.
     """
     costs = np.full(len(evidence), np.inf)
+    # where a stream lacks an operation, partitions of which others then have no partner would have less to explain
+    shown = np.array([np.isfinite(one.stay).sum(axis=1) for one in evidence])
+    whole = np.flatnonzero((shown == shown.max(axis=1, keepdims=True)).all(axis=0))
+    if 2 * len(whole) >= shown.shape[1]:
+        evidence = [one.take(whole) for one in evidence]
     for place, one in enumerate(evidence):
         unlawful = float(one.unlawful.mean())
         apart, stay = _group_stays(one.stay - _median(one.stay), one.label)  # without what clocks are off
