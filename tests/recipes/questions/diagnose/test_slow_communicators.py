@@ -225,6 +225,12 @@ def test_what_is_short_does_not_show_that_a_link_is_fast():
     assert [link.rank for link in links([*of_planes({1: 3.0, 3: 3.0}), *long], ranks=ranks)] == [None, None]
 
 
+def test_what_is_slower_in_most_operations_does_not_show_that_a_link_is_fast():
+    short = [(7, "AllReduce", 8, 90_000)] * 5 + [(8, "AllReduce", 8, took) for took in (9_000,) * 3 + (99_000,) * 2]
+    ranks = [*PLANES, (2, 3, 5, 7), (0, 1, 4, 6)]
+    assert [link.rank for link in links([*of_planes({1: 3.0, 3: 3.0}), *short], ranks=ranks)] == [5]
+
+
 def test_the_latency_of_a_few_bytes_shows_no_link():
     ranks = [*PLANES, (4, 8), (6, 9)]
     few = [(n, "AllReduce", 8, took) for n, took in ((7, 9_000), (8, 5_000)) for _ in range(5)]

@@ -136,7 +136,7 @@ def _explained(
         its = {n: one for n, one in judged.items() if across[n] == link}
         own = {n: one for n, one in its.items() if one.is_slower or n in slow}
         least_ns = max((one.usual_ns for one in own.values()), default=0.0) / _SHORT
-        if all(n in own or one.took_ns < least_ns for n, one in its.items()):
+        if all(n in own or one.ratio >= _SLOWER or one.took_ns < least_ns for n, one in its.items()):
             slower |= own
     if not any(n in slow for n in slower):
         return {}
