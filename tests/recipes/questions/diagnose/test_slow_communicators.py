@@ -182,7 +182,7 @@ def of_planes(factors, size=4 * MIB, tensor=(MIB, 100_000)):
         # rank 5 has both slow communicators, and no other rank
         ({1: 3.0, 3: 3.0}, [(5, {1, 3})]),
         # a shorter operation may be less slow, as its latency stays, but not slower
-        ({1: 1.9, 3: 4.0}, [(5, {1, 3})]),
+        ({1: 2.2, 3: 4.0}, [(5, {1, 3})]),
         ({1: 8.0, 3: 2.5}, [(None, {1}), (None, {3})]),
         # a link and another communicator
         ({1: 3.0, 3: 3.0, 6: 3.0}, [(5, {1, 3}), (None, {6})]),
@@ -241,12 +241,28 @@ def test_the_latency_of_a_few_bytes_shows_no_link():
     assert [link.rank for link in links([*of_planes({2: 4.0}, tensor=(MIB, 50_000)), *as_slow], ranks=ranks)] == [4]
 
 
-@pytest.mark.parametrize(("quick", "slow"), [(2, [0]), (6, []), (16, [])])
-def test_what_some_operations_wait_for_is_no_slow_link(quick, slow):
-    took = [(400_000, 250_000)[i < quick] for i in range(20)]
+@pytest.mark.parametrize(
+    ("usual", "quick", "slow"),
+    [
+        (400_000, 2, [0]),
+        (400_000, 6, []),
+        (400_000, 16, []),
+        (500_000, 2, [0]),
+        (500_000, 6, []),
+    ],
+)
+def test_what_some_operations_wait_for_is_no_slow_link(usual, quick, slow):
+    took = [(usual, 250_000)[i < quick] for i in range(20)]
     rows = [(0, "AllReduce", 4 * MIB, ns) for ns in took]
     rows += [(n, "AllReduce", 4 * MIB, 250_000 + 100 * i) for n in (1, 2, 3) for i in range(20)]
     assert list(compared(rows, sizes=(2, 2, 2, 2))) == slow
+
+
+@pytest.mark.parametrize(("usual", "slow"), [(500_000, [0]), (375_000, [])])
+def test_of_what_is_far_slower_peers_may_wait_for_another_reason(usual, slow):
+    rows = [(0, "AllReduce", 4 * MIB, usual)] * 20
+    rows += [(1, "AllReduce", 4 * MIB, (250_000, 500_000)[i > 12]) for i in range(20)]
+    assert list(compared(rows, sizes=(2, 2))) == slow
 
 
 @pytest.mark.parametrize(("scatter", "slow"), [(0.02, [0]), (0.2, [])])

@@ -38,8 +38,7 @@ _RING = ("AllGather", "AllReduce", "ReduceScatter")
 
 
 class SlowCommunicator(NamedTuple):
-    ratio: float  # how many times as long as its peers its transfers take, by their medians
-    sure: float  # the least of that by their quartiles: some operations may take long for another reason
+    ratios: tuple[float, float, float]  # how many times as long as its peers its transfers take, by their quartiles
     spread: float  # how much its peers differ from each other, or if there is one the operations of either
     even: float  # the same without the slowest of three peers or more, which may be slow too
     peers: int  # with how many communicators it is compared
@@ -51,18 +50,23 @@ class SlowCommunicator(NamedTuple):
     peers_gb_per_s: float | None = None
 
     @property
+    def ratio(self) -> float:
+        return self.ratios[1]
+
+    @property
     def usual_ns(self) -> float:
         return self.took_ns / self.ratio
 
     @property
     def is_slow(self) -> bool:
-        far = min(1 + _FAR * self.spread, max(_SLOW_RATE, 1 + self.even))
-        return self.sure >= max(_SLOWER, far)
+        # what only some operations take longer has another reason
+        far = min(self.ratios[:2]) >= max(_SLOW_RATE, 1 + self.even)
+        return far or min(self.ratios) >= max(_SLOWER, 1 + _FAR * self.spread)
 
     @property
     def is_slower(self) -> bool:
         """Whether it takes longer than its peers at all, which says nothing by itself."""
-        return self.sure >= max(_SLOWER, 1 + _APART * self.even)
+        return min(self.ratios) >= max(_SLOWER, 1 + _APART * self.even)
 
 
 class SlowLink(NamedTuple):
@@ -262,8 +266,8 @@ def _compared(
         return None
     one, median = longest
     rates = (1 / float(one.quartiles[1]), 1 / median) if one.moved_bytes else (None, None)
-    ratio, sure = float(took[1] / usual), float(took.min() / usual)
-    return SlowCommunicator(ratio, sure, spread, even, fewest, float(took[1]) - usual, one.took_ns, *rates)
+    low, middle, high = (took / usual).tolist()
+    return SlowCommunicator((low, middle, high), spread, even, fewest, (middle - 1) * usual, one.took_ns, *rates)
 
 
 def _as_large(one: _Pace, other: _Pace) -> bool:
