@@ -200,6 +200,14 @@ def test_slow_communicators_have_the_fewest_causes(factors, causes):
         assert found == causes, size
 
 
+def test_links_of_several_ranks_are_slow():
+    ranks = [*PLANES, *(tuple(range(first, first + 4)) for first in (9, 13, 17))]
+    factors = {1: 3.0, 3: 3.0, 6: 2.5, 7: 2.5}
+    tensor = [(n, "AllReduce", MIB, int(100_000 * factors.get(n, 1.0))) for n in (7, 8, 9) for _ in range(5)]
+    found = {rank: set(its) for rank, its in links([*of_planes(factors), *tensor], ranks=ranks)}
+    assert found == {5: {1, 3}, 9: {6, 7}}
+
+
 def test_a_link_is_within_a_host_or_between_hosts():
     hosts = {rank: f"node{rank // 4}" for rank in range(8)}
     ranks = [*PLANES[:6], (0, 5), (1, 6), (2, 7), (3, 4)]
