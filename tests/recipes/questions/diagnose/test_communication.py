@@ -97,7 +97,7 @@ def test_gradients_are_of_communicators_and_operations_that_begin_late(seed):
 
 
 def slow(ratio, peers, lost_ns, *rates):
-    return SlowCommunicator(ratio, ratio, 0.0, 0.0, peers, lost_ns, 1_000.0, *rates)
+    return SlowCommunicator((ratio, ratio, ratio), 0.0, 0.0, peers, lost_ns, 1_000.0, *rates)
 
 
 @pytest.mark.parametrize(

@@ -182,7 +182,7 @@ def of_planes(factors, size=4 * MIB, tensor=(MIB, 100_000)):
         # rank 5 has both slow communicators, and no other rank
         ({1: 3.0, 3: 3.0}, [(5, {1, 3})]),
         # a shorter operation may be less slow, as its latency stays, but not slower
-        ({1: 1.9, 3: 4.0}, [(5, {1, 3})]),
+        ({1: 2.2, 3: 4.0}, [(5, {1, 3})]),
         ({1: 8.0, 3: 2.5}, [(None, {1}), (None, {3})]),
         # a link and another communicator
         ({1: 3.0, 3: 3.0, 6: 3.0}, [(5, {1, 3}), (None, {6})]),
@@ -198,6 +198,14 @@ def test_slow_communicators_have_the_fewest_causes(factors, causes):
     for size, tensor in ((4 * MIB, (MIB, 100_000)), (0, (0, 100_000))):
         found = [(rank, set(its)) for rank, its in links(of_planes(factors, size, tensor), ranks=PLANES)]
         assert found == causes, size
+
+
+def test_links_of_several_ranks_are_slow():
+    ranks = [*PLANES, *(tuple(range(first, first + 4)) for first in (9, 13, 17))]
+    factors = {1: 3.0, 3: 3.0, 6: 2.5, 7: 2.5}
+    tensor = [(n, "AllReduce", MIB, int(100_000 * factors.get(n, 1.0))) for n in (7, 8, 9) for _ in range(5)]
+    found = {rank: set(its) for rank, its in links([*of_planes(factors), *tensor], ranks=ranks)}
+    assert found == {5: {1, 3}, 9: {6, 7}}
 
 
 def test_a_link_is_within_a_host_or_between_hosts():
@@ -225,6 +233,12 @@ def test_what_is_short_does_not_show_that_a_link_is_fast():
     assert [link.rank for link in links([*of_planes({1: 3.0, 3: 3.0}), *long], ranks=ranks)] == [None, None]
 
 
+def test_what_is_slower_in_most_operations_does_not_show_that_a_link_is_fast():
+    short = [(7, "AllReduce", 8, 90_000)] * 5 + [(8, "AllReduce", 8, took) for took in (9_000,) * 3 + (99_000,) * 2]
+    ranks = [*PLANES, (2, 3, 5, 7), (0, 1, 4, 6)]
+    assert [link.rank for link in links([*of_planes({1: 3.0, 3: 3.0}), *short], ranks=ranks)] == [5]
+
+
 def test_the_latency_of_a_few_bytes_shows_no_link():
     ranks = [*PLANES, (4, 8), (6, 9)]
     few = [(n, "AllReduce", 8, took) for n, took in ((7, 9_000), (8, 5_000)) for _ in range(5)]
@@ -235,12 +249,28 @@ def test_the_latency_of_a_few_bytes_shows_no_link():
     assert [link.rank for link in links([*of_planes({2: 4.0}, tensor=(MIB, 50_000)), *as_slow], ranks=ranks)] == [4]
 
 
-@pytest.mark.parametrize(("quick", "slow"), [(2, [0]), (6, []), (16, [])])
-def test_what_some_operations_wait_for_is_no_slow_link(quick, slow):
-    took = [(400_000, 250_000)[i < quick] for i in range(20)]
+@pytest.mark.parametrize(
+    ("usual", "quick", "slow"),
+    [
+        (400_000, 2, [0]),
+        (400_000, 6, []),
+        (400_000, 16, []),
+        (500_000, 2, [0]),
+        (500_000, 6, []),
+    ],
+)
+def test_what_some_operations_wait_for_is_no_slow_link(usual, quick, slow):
+    took = [(usual, 250_000)[i < quick] for i in range(20)]
     rows = [(0, "AllReduce", 4 * MIB, ns) for ns in took]
     rows += [(n, "AllReduce", 4 * MIB, 250_000 + 100 * i) for n in (1, 2, 3) for i in range(20)]
     assert list(compared(rows, sizes=(2, 2, 2, 2))) == slow
+
+
+@pytest.mark.parametrize(("usual", "slow"), [(500_000, [0]), (375_000, [])])
+def test_of_what_is_far_slower_peers_may_wait_for_another_reason(usual, slow):
+    rows = [(0, "AllReduce", 4 * MIB, usual)] * 20
+    rows += [(1, "AllReduce", 4 * MIB, (250_000, 500_000)[i > 12]) for i in range(20)]
+    assert list(compared(rows, sizes=(2, 2))) == slow
 
 
 @pytest.mark.parametrize(("scatter", "slow"), [(0.02, [0]), (0.2, [])])

@@ -1,7 +1,7 @@
 """Which communicators are far slower than others with as many ranks and hosts, and the fewest causes of that."""
 
-from collections.abc import Container, Iterable, Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Container, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -30,16 +30,14 @@ link."""
 _NOT_ONE_LINK = 16
 """Of unknown sizes, what takes this many times as long as another operation moves more: no link is so slow."""
 
-_SHORT = 4
-"""What takes this many times less than what is slow on the same link may be too short to show how fast the link is."""
+_SHORT = 4  # what usually takes this many times less than what is slow does not show how fast the link is
 
 _RING = ("AllGather", "AllReduce", "ReduceScatter")
 """Operations that pass the same bytes around the same ring, so that their bus bandwidths compare."""
 
 
 class SlowCommunicator(NamedTuple):
-    ratio: float  # how many times as long as its peers its transfers take, by their medians
-    sure: float  # the least of that by their quartiles: some operations may take long for another reason
+    ratios: Sequence[float]  # how many times as long as its peers its transfers take, by the three quartiles
     spread: float  # how much its peers differ from each other, or if there is one the operations of either
     even: float  # the same without the slowest of three peers or more, which may be slow too
     peers: int  # with how many communicators it is compared
@@ -51,18 +49,23 @@ class SlowCommunicator(NamedTuple):
     peers_gb_per_s: float | None = None
 
     @property
+    def ratio(self) -> float:
+        return self.ratios[1]
+
+    @property
     def usual_ns(self) -> float:
         return self.took_ns / self.ratio
 
     @property
     def is_slow(self) -> bool:
-        far = min(1 + _FAR * self.spread, max(_SLOW_RATE, 1 + self.even))
-        return self.sure >= max(_SLOWER, far)
+        # what only some operations take longer has another reason
+        far = min(self.ratios[:2]) >= max(_SLOW_RATE, 1 + self.even)
+        return far or min(self.ratios) >= max(_SLOWER, 1 + _FAR * self.spread)
 
     @property
     def is_slower(self) -> bool:
         """Whether it takes longer than its peers at all, which says nothing by itself."""
-        return self.sure >= max(_SLOWER, 1 + _APART * self.even)
+        return min(self.ratios) >= max(_SLOWER, 1 + _APART * self.even)
 
 
 class SlowLink(NamedTuple):
@@ -84,6 +87,9 @@ class _Pace(NamedTuple):
         return float((self.quartiles[2] - self.quartiles[0]) / self.quartiles[1])
 
 
+_Paces: TypeAlias = Mapping[tuple[str, int], _Pace]  # by operation and bytes
+
+
 def slow_links(all_ranks: AllRankFacts, members: Members) -> list[SlowLink]:
     """The fewest causes of all slow communicators: links of ranks that explain several of them, and the others.
 
@@ -100,10 +106,10 @@ def slow_links(all_ranks: AllRankFacts, members: Members) -> list[SlowLink]:
     while slow:
         culprits = frozenset[int]().union(*(ranks[n] for n in slow))
         explained = {r: _explained({n: judged[n] for n in of_rank[r] if n in judged}, slow, across) for r in culprits}
-        several = {r: len({ranks[n] for n in its}) for r, its in explained.items()}
-        most = max(several.values())
-        best = [r for r, count in several.items() if count == most]
-        if most < 2 or len(best) > 1:
+        several = {r: count for r, its in explained.items() if (count := len({ranks[n] for n in its})) > 1}
+        as_many = {r: [o for o in several if o != r and several[o] >= several[r]] for r in several}
+        best = [r for r in several if not any(explained[o].keys() & explained[r].keys() for o in as_many[r])]
+        if not best:
             break
         links.append(SlowLink(best[0], explained[best[0]]))
         of_link = {ranks[n] for n in explained[best[0]]}
@@ -119,8 +125,8 @@ def slow_links(all_ranks: AllRankFacts, members: Members) -> list[SlowLink]:
 
 
 def _have_one_cause(one: SlowCommunicator, costliest: SlowCommunicator) -> bool:
-    alike = max(one.ratio, costliest.ratio) < _SLOW_RATE * min(one.ratio, costliest.ratio)
-    return alike and one.lost_ns >= _LEAST_PART * costliest.lost_ns
+    as_slow = costliest.ratio / _SLOW_RATE < one.ratio < costliest.ratio * _SLOW_RATE
+    return as_slow and one.lost_ns >= _LEAST_PART * costliest.lost_ns
 
 
 def _explained(
@@ -136,7 +142,7 @@ def _explained(
         its = {n: one for n, one in judged.items() if across[n] == link}
         own = {n: one for n, one in its.items() if one.is_slower or n in slow}
         least_ns = max((one.usual_ns for one in own.values()), default=0.0) / _SHORT
-        if all(n in own or one.took_ns < least_ns for n, one in its.items()):
+        if all(n in own or one.ratio >= _SLOWER or one.took_ns < least_ns for n, one in its.items()):
             slower |= own
     if not any(n in slow for n in slower):
         return {}
@@ -193,9 +199,8 @@ def possible_excess(all_ranks: AllRankFacts, members: Members) -> Floats:
             inferred = groups[number].found_by == "structure"
             peers = [m for (n, o), m in compared.items() if o != op and (n != number or inferred)]
             others = [m for m in peers if m * _NOT_ONE_LINK > median]
-            if any(o == op and groups[n].ranks != groups[number].ranks for n, o in compared):
-                continue
-            if others and median >= _SLOW_RATE * min(others):
+            shown = any(o == op and groups[n].ranks != groups[number].ranks for n, o in compared)
+            if not shown and others and median >= _SLOW_RATE * min(others):
                 excess[(members.communicator == number) & (members.op == op)] = 1 - min(others) / median
     return excess
 
@@ -208,7 +213,7 @@ def _measured(members: Members, chosen: Flags) -> Iterator[tuple[int, str, int, 
     return zip(*(column[rows].tolist() for column in columns), strict=True)
 
 
-def _paces(members: Members, sizes: Mapping[int, int]) -> dict[int, dict[tuple[str, int], _Pace]]:
+def _paces(members: Members, sizes: Mapping[int, int]) -> dict[int, _Paces]:
     """What operations take in communicators of these sizes, by operation and bytes: of large messages, if there are."""
     collected: dict[int, dict[tuple[str, int], list[tuple[float, float]]]] = {}
     for number, op, size, took in _measured(members, np.isin(members.communicator, list(sizes))):
@@ -216,11 +221,10 @@ def _paces(members: Members, sizes: Mapping[int, int]) -> dict[int, dict[tuple[s
         key = ("ring" if op in _RING else op, _LEAST_BYTES) if large else (op, size)
         moved = bus_bytes(op, size, sizes[number]) if large else 0.0
         collected.setdefault(number, {}).setdefault(key, []).append((took, moved))
-    paces = {}
+    paces: dict[int, _Paces] = {}
     for number, its in collected.items():
         typical = {key: _typical(np.array(values)) for key, values in its.items() if len(values) >= _ENOUGH}
-        large_ones = {key: one for key, one in typical.items() if one.moved_bytes}
-        paces[number] = large_ones or typical
+        paces[number] = {key: one for key, one in typical.items() if one.moved_bytes} or typical
     return paces
 
 
@@ -230,17 +234,12 @@ def _typical(values: Floats) -> _Pace:
     return _Pace(quartiles, float(np.median(moved)), len(took), int(took.sum()), float(np.median(took)))
 
 
-def _compared(
-    own: Mapping[tuple[str, int], _Pace],
-    others: Iterable[Mapping[tuple[str, int], _Pace]],
-    elsewhere: Iterable[Mapping[tuple[str, int], _Pace]],
-) -> SlowCommunicator | None:
+def _compared(own: _Paces, others: Sequence[_Paces], elsewhere: Sequence[_Paces]) -> SlowCommunicator | None:
     """How much longer than its peers a communicator takes; None if no peer has one of its operations.
 
     Of unknown size those of other ranks are peers, `elsewhere`: those of the same ranks have the same links, so what
     takes longer there moves more.
     """
-    others, elsewhere = list(others), list(elsewhere)
     usual, spread, even, fewest = 0.0, 0.0, 0.0, len(others)
     took = np.zeros(3)
     longest: tuple[_Pace, float] | None = None
@@ -262,8 +261,8 @@ def _compared(
         return None
     one, median = longest
     rates = (1 / float(one.quartiles[1]), 1 / median) if one.moved_bytes else (None, None)
-    ratio, sure = float(took[1] / usual), float(took.min() / usual)
-    return SlowCommunicator(ratio, sure, spread, even, fewest, float(took[1]) - usual, one.took_ns, *rates)
+    ratios: list[float] = (took / usual).tolist()
+    return SlowCommunicator(ratios, spread, even, fewest, float(took[1]) - usual, one.took_ns, *rates)
 
 
 def _as_large(one: _Pace, other: _Pace) -> bool:
