@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from tests.making import COMPUTE_KERNEL, kernel, make_run
+from tests.recipes.work import operator
 
 from alltrace.run.checksums import write_rank_record
 from alltrace.run.manifest import read_manifest, write_manifest
@@ -23,9 +25,14 @@ _LAUNCH = "cudaLaunchKernel"
 _STEPS = 20
 
 
-def large_run(folder, count):
-    """A run of one rank with `count` kernels, each launched by a call, in steps; made from arrays."""
+def large_run(folder, count, payloads=()):
+    """A run of one rank with `count` kernels, each launched by a call, in steps; made from arrays.
+
+    `payloads`: of operators, one around each call in place of the steps.
+    """
     step = {"start": 0, "end": 1, "thread": 0, "name": "step"}
+    if payloads:
+        step = operator("aten::mm", 0, 1)
     first = {
         "kernels": [kernel(0, 1)],
         "api": [{"start": 0, "end": 1, "name": _LAUNCH, "correlation": 0}],
@@ -50,7 +57,11 @@ def large_run(folder, count):
             "depth": np.zeros(_STEPS),
         },
     }
-    names = {"kernels": name_id(COMPUTE_KERNEL), "api": name_id(_LAUNCH), "ranges": name_id("step")}
+    if payloads:
+        domain, zero = np.full(count, name_id("cpu_op")), np.zeros(count)
+        around = {"start": begin, "end": begin + 4000, "thread": zero, "depth": zero}
+        tables["ranges"] = {**around, "domain": domain, "source_row": number, "payload": number % len(payloads)}
+    names = {"kernels": name_id(COMPUTE_KERNEL), "api": name_id(_LAUNCH), "ranges": name_id(step["name"])}
     manifest = read_manifest(folder)
     record, rows = manifest.ranks[0], {}
     for table, columns in tables.items():
@@ -58,7 +69,7 @@ def large_run(folder, count):
         columns |= {"name": np.full(many, names[table]), "process": np.zeros(many), "device": np.zeros(many)}
         columns |= {"correlation": number} if table != "ranges" else {}
         with TableWriter(TABLES[table], folder / record.folder / f"{table}.parquet", folder / "spill") as writer:
-            for batch in _table(TABLES[table], columns, many).to_batches(max_chunksize=1 << 16):
+            for batch in _table(TABLES[table], columns, many, payloads).to_batches(max_chunksize=1 << 16):
                 writer.append(batch)
             rows[table] = writer.finish().rows
     record = record._replace(rows=rows, end_ns=count * 10_000)
@@ -69,10 +80,12 @@ def large_run(folder, count):
     return folder
 
 
-def _table(declared, columns, many):
+def _table(declared, columns, many, payloads):
     arrays = []
     for field in declared.arrow_schema():
-        if field.name in columns:
+        if field.name == "payload" and payloads:
+            arrays.append(pa.array(payloads).take(pa.array(columns[field.name])))
+        elif field.name in columns:
             arrays.append(pa.array(columns[field.name].astype(np.int64)).cast(field.type))
         elif field.name == "kind" and declared.name == "kernels":
             arrays.append(
@@ -106,6 +119,35 @@ def test_memory_grows_by_few_bytes_for_each_kernel(runs, question, bytes_of_a_ke
         run_once([*ALLTRACE, "recipe", question, str(run), "--jobs", "1", "--format", "csv"]).peak_mb for run in runs
     )
     assert more - fewer <= bytes_of_a_kernel * (_MORE - _FEWER) / 2**20
+
+
+_OPERATORS = """
+import sys, tracemalloc
+from pathlib import Path
+import numpy as np
+import pyarrow as pa
+from alltrace.recipes.questions.diagnose.operator_rates import slow_operators
+from alltrace.run import collecting, rank
+from alltrace.run.store import Run
+from alltrace.trace import arrays
+rank._MOST_HELD_ROWS, collecting._PIECE_ROWS, arrays.BLOCK_ROWS = 0, 1 << 12, 1 << 12
+own = Run(Path(sys.argv[1])).rank(0)
+tracemalloc.start()
+assert slow_operators(own, np.zeros(own.record.rows["kernels"], np.int32))
+print(tracemalloc.get_traced_memory()[1] + pa.default_memory_pool().max_memory())
+"""
+
+
+def test_operators_take_few_bytes_each_and_not_their_texts(tmp_path):
+    shapes = [f'"Input Dims": [[{n}, 64], [64, 64]], "Input type": ["float", "float"]' for n in range(1, 50)]
+    payloads = [f'{{{text}, "Call stack": "{"train.py(3): step;" * 20}"}}' for text in shapes]
+    fewer, more = 100_000, 250_000
+    taken = []
+    for count in (fewer, more):
+        run = large_run(tmp_path / str(count), count, payloads)
+        done = subprocess.run([sys.executable, "-c", _OPERATORS, str(run)], capture_output=True, check=True)
+        taken.append(int(done.stdout))
+    assert taken[1] - taken[0] <= 430 * (more - fewer)
 
 
 _LOOKED_THROUGH = """

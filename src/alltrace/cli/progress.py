@@ -70,18 +70,23 @@ class _Stages:
             self._progress.stop()
 
     def _show(self, stage: str) -> None:
-        from rich import progress
-        from rich.console import Console
-
         with self._lock:
             if self._progress is None:
-                times = progress.TimeElapsedColumn(), progress.TimeRemainingColumn()
-                columns = ("{task.description}", progress.BarColumn(), progress.MofNCompleteColumn(), *times)
-                self._progress = progress.Progress(*columns, console=Console(stderr=True), transient=True)
-                self._progress.start()
+                self._progress = _begun("{task.completed:.0f}/{task.total:.0f}", "{task.elapsed:.0f} s")
             if stage not in self._bars:
                 self._bars[stage] = self._progress.add_task(f"{stage}, ranks", total=self._ranks)
             self._progress.update(self._bars[stage], completed=min(self._done[stage], self._ranks))
+
+
+def _begun(*columns: str) -> Any:
+    """Bars on standard error, with their descriptions, these columns and the time left, until they are stopped."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TimeRemainingColumn
+
+    parts: list[Any] = ["{task.description}", BarColumn(), *columns, TimeRemainingColumn()]
+    bars = Progress(*parts, console=Console(stderr=True), transient=True)
+    bars.start()
+    return bars
 
 
 class _Bar(Watcher):
@@ -90,50 +95,32 @@ class _Bar(Watcher):
     def __init__(self) -> None:
         self._progress: Any = None
         self._task: Any = None
-        self._ranks = 0
-        self._done = 0
+        self._ranks = self._done = 0
 
     def looking(self) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-        self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TextColumn("{task.percentage:>3.0f}%"),
-            TextColumn("{task.fields[rate]}"),
-            TimeRemainingColumn(),
-            console=Console(stderr=True),
-            transient=True,
-        )
-        self._progress.start()
+        self._progress = _begun("{task.percentage:>3.0f}%", "{task.fields[rate]}")
         self._task = self._progress.add_task("looking for reports", total=None, rate="")
 
     def listed(self, reports: int) -> None:
-        if self._progress is not None:
-            self._progress.reset(self._task, total=reports, description="opening reports")
+        self._progress.reset(self._task, total=reports, description="opening reports")
 
     def opened(self, reports: int) -> None:
-        if self._progress is not None:
-            self._progress.advance(self._task, reports)
+        self._progress.advance(self._task, reports)
 
     def planned(self, ranks: int, rows: int) -> None:
         self._ranks = ranks
-        if self._progress is not None:
-            self._progress.reset(self._task, total=max(rows, 1), description=self._text())
+        self._progress.reset(self._task, total=max(rows, 1), description=self._text())
 
     def advance(self, rows: int) -> None:
-        if self._progress is not None:
-            self._progress.advance(self._task, rows)
-            speed = self._progress.tasks[0].speed
-            self._progress.update(self._task, rate=_rate(speed) if speed else "")
+        self._progress.advance(self._task, rows)
+        speed = self._progress.tasks[0].speed
+        self._progress.update(self._task, rate=_rate(speed) if speed else "")
 
     def rank_done(self, ranks: int) -> None:
         self._done += ranks
-        if self._progress is not None:
-            self._progress.update(self._task, description=self._text())
-            if self._done >= self._ranks:  # how many rows there are was estimated
-                self._progress.update(self._task, completed=self._progress.tasks[0].total)
+        self._progress.update(self._task, description=self._text())
+        if self._done >= self._ranks:  # how many rows there are was estimated
+            self._progress.update(self._task, completed=self._progress.tasks[0].total)
 
     def close(self) -> None:
         if self._progress is not None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from alltrace.recipes.analysis.operator_sums import Nodes
-from alltrace.recipes.analysis.range_sums import Intervals, innermost_node
+from alltrace.recipes.analysis.range_sums import Intervals
 from alltrace.run.rank import Rank
 from alltrace.trace import columns as col
 from alltrace.trace.arrays import Int64, coded, integers, is_one_of
@@ -127,8 +127,7 @@ def _partners(address: Int64, size: Int64) -> Int64:
 
 def owners_of(nodes: Nodes, pool: Pool) -> Int64:
     """The key of the innermost node around each event of a pool, on its thread; -1 if there is none."""
-    inner = innermost_node(nodes.at, Intervals(pool.thread, pool.time, pool.time))
-    return np.where(inner >= 0, nodes.key[np.maximum(inner, 0)], -1) if len(nodes.at) else inner
+    return nodes.keys_around(Intervals(pool.thread, pool.time, pool.time))
 
 
 @dataclass(frozen=True)

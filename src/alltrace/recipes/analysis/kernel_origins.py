@@ -51,20 +51,16 @@ def origins_of(rank: Rank) -> Origins:
     work = replays.work
     rows = np.flatnonzero(work.kind == KERNEL)
     calls = Intervals(*(work.of_calls(c, rows) for c in ("thread", "start", "end")))
-    has_call = work.call[rows] >= 0
-
     program = Program.of(rank)
     operators, modules, lines = program.nodes("operator"), program.nodes("module"), _lines(rank, program)
-    at_operator, at_module, at_line = (
-        np.where(has_call, _keys_around(n, calls), -1) for n in (operators, modules, lines)
-    )
+    at_operator, at_module, at_line = (nodes.keys_around(calls) for nodes in (operators, modules, lines))
     # the backward's thread has no modules and lines: use those of the forward operator
     back, forward = program.backward_pairs()
-    step = np.where(has_call, innermost_node(back, calls), -1)
+    step = innermost_node(back, calls)
     rest = np.flatnonzero((step >= 0) & (at_module < 0))
     begun = forward.of(step[rest])
-    at_module[rest] = _keys_around(modules, begun)
-    at_line[rest] = _keys_around(lines, begun)
+    at_module[rest] = modules.keys_around(begun)
+    at_line[rest] = lines.keys_around(begun)
     length = work.end[rows] - work.start[rows]
     full = integers(rank.table("kernels", ("name",)).column("name"))
     at = (at_operator, at_module, at_line)
@@ -90,12 +86,6 @@ def main_origins(rank: Rank) -> dict[str, str]:
             words[name] = ", ".join(part for part in parts if part)
     texts = rank.texts(pa.array(list(words), pa.int64())).to_pylist()
     return {text: origin for text, origin in zip(texts, words.values(), strict=True) if text}
-
-
-def _keys_around(nodes: Nodes, items: Intervals) -> Int64:
-    """The key of the innermost node around each item; -1 for none."""
-    inner = innermost_node(nodes.at, items)
-    return np.where(inner >= 0, nodes.key[np.maximum(inner, 0)], -1) if len(nodes.at) else inner
 
 
 def _lines(rank: Rank, program: Program) -> Nodes:

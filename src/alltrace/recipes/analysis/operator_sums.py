@@ -48,6 +48,10 @@ class Nodes:
     names: Sequence[str | None]
     shapes: Sequence[str | None]
 
+    def keys_around(self, items: Intervals) -> Int64:
+        """The key of the innermost around each item; -1 for none."""
+        return np.append(self.key, -1)[innermost_node(self.at, items)]
+
 
 @dataclass(frozen=True)
 class _Operators:

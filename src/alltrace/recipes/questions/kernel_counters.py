@@ -11,12 +11,11 @@ from collections.abc import Sequence
 from itertools import groupby, islice
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from alltrace.recipes.analysis.operator_sums import FRAMES, RANGES, Program
-from alltrace.recipes.analysis.range_sums import Intervals, innermost_node
+from alltrace.recipes.analysis.range_sums import Intervals
 from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, RunFacts
 from alltrace.run.rank import Rank
 from alltrace.trace import columns as col
@@ -84,11 +83,7 @@ def _merge(parts: Sequence[Part], _run: RunFacts, options: Options) -> Answer:
 def _operators(rank: Rank, table: pa.Table) -> Any:
     nodes = Program.of(rank).nodes("operator")
     thread, time = integers(table.column("thread"), -1), integers(table.column("time"))
-    inner = (
-        innermost_node(nodes.at, Intervals(thread, time, time)) if len(nodes.at) else np.full(len(time), -1, np.int64)
-    )
-    inside = (inner >= 0) & (thread >= 0)
-    key = np.where(inside, nodes.key[np.maximum(inner, 0)] if len(nodes.at) else -1, -1)
+    key = nodes.keys_around(Intervals(thread, time, time))
     return pa.array([nodes.names[k] if k >= 0 else None for k in key.tolist()], pa.string())
 
 

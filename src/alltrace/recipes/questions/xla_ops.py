@@ -70,7 +70,7 @@ def _map(rank: Rank, _options: Options) -> Any:
         )
         for kind in ("thunk", "module")
     ]
-    thunk, module = (_around(at, executions, calls, work.call >= 0) for executions in nodes)
+    thunk, module = (np.append(own, -1)[innermost_node(at.of(own), calls)] for own in nodes)
     pair, some = group([pa.array(thunk), pa.array(module)])  # each is one execution
     inner, outer = ([named[n] if n >= 0 else {} for n in _of(place, rows[some])] for rows in (thunk, module))
     kernels = np.isin(work.kind, [KINDS.index("kernel"), KINDS.index("graph")])
@@ -140,16 +140,6 @@ def _parsed(name: str) -> dict[str, Any]:
 def _of(place: Any, rows: Any) -> list[int]:
     """The names of ranges by their rows; -1 for none."""
     return [int(place[row]) if row >= 0 else -1 for row in rows]
-
-
-def _around(ranges: Intervals, nodes: Any, calls: Intervals, launched: Any) -> Any:
-    """The row of the innermost of some ranges around each call; -1 for none."""
-    rows_of_nodes = np.full(len(calls), -1, np.int64)
-    rows = np.flatnonzero(launched)
-    if len(nodes) and len(rows):
-        inner = innermost_node(ranges.of(nodes), calls.of(rows))
-        rows_of_nodes[rows] = np.where(inner >= 0, nodes[np.maximum(inner, 0)], -1)
-    return rows_of_nodes
 
 
 QUESTION = Question(

@@ -122,9 +122,8 @@ def gather(rank: Rank, steps: Any) -> tuple[RankFacts, HostSets] | None:
     """
     graphs, copies = (rank.table(table, columns) for table, columns in _SMALLER.items())
     calls = Calls(rank, graphs, copies)
-    called, _, known = (c[len(c) - copies.num_rows :] for c in calls.launched)
+    called, _, known = (c[len(c) - copies.num_rows :].copy() for c in calls.launched)
     copied_at = np.where(known, called, -1)
-    del called, known
     host, kernels = host_sets(rank, calls), calls.kernels
     calls.launches = calls.launches[:0].copy()  # it is long, as is what follows
     work = activity(graphs, copies, calls)
