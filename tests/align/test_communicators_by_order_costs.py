@@ -251,12 +251,12 @@ def test_few_partitions_explain_all_places():
 def test_a_place_alone_shows_another_partition_if_it_shows_more_than_saying_so_takes():
     costs, many = np.full((20, 3), 5.0), np.full(20, 10.0)
     costs[:, 1:] += 1.0
-    saying = math.log(4.0) + math.log(20.0)  # which of the partitions, and which of the places
-    for more, chosen in ((-0.1, [0]), (0.1, [0, 2])):
-        costs[7, 2] = 5.0 - BY_MODES - (saying + more) / 10.0
+    naming, placing = math.log(4.0), math.log(20.0)  # which of the partitions, and which of the places
+    for explains, chosen in ((placing - 0.1, [0]), (placing + 0.1, [0, 2])):
+        costs[7, 2] = 5.0 - BY_MODES - explains / 10.0
         answer, _, gain = _chosen(costs * many[:, None], many, NONE)
         assert answer == chosen
-        assert gain == pytest.approx(max(more, 0.0))
+        assert gain == pytest.approx(explains - naming - placing if len(chosen) > 1 else 0.0)
 
 
 def test_parts_of_the_groups_of_a_partition_explain_no_place_of_their_own():

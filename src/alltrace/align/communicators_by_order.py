@@ -418,7 +418,8 @@ def _judged(alike: _Class, known: Mapping[_Partition, set[int]], exchanges: set[
         period, shared = _cycle(of_op, int((rows < most).sum()))
         parts = [[one.take(slice(begin, None, period)) for one in of_op] for begin in range(period)]
         its = [_costs(judged) for judged in parts]
-        many = EVIDENCE * len(ranks) * np.bincount(np.arange(len(rows)) % period, minlength=period)
+        counts = np.bincount(np.arange(len(rows)) % period, minlength=period)
+        many = np.asarray(counts * len(ranks) * EVIDENCE, np.float64)
         shared = shared and _chosen(np.array(its) * many[:, None], many, finer)[2] <= 0.0
         place[rows] = len(of_places) + (0 if shared else np.arange(len(rows)) % period)
         of_places += [of_op] if shared else parts
@@ -432,7 +433,7 @@ def _judged(alike: _Class, known: Mapping[_Partition, set[int]], exchanges: set[
         [_distance(frozenset(g for g in its if g), other, across, len(ranks), whole) for its in of_labels]
     )
     sizes = np.array([one.label.max() for one in evidence])
-    observations = EVIDENCE * len(ranks) * np.bincount(place, minlength=len(of_places))
+    observations = np.asarray(np.bincount(place, minlength=len(of_places)) * len(ranks) * EVIDENCE, np.float64)
     apart = np.array([[one.apart for one in its] for its in of_places])
     pairs = np.array([not joined and (one.groups == 2).all() for one in evidence])
     few = _few(np.array(costs), observations, distance, sizes, apart, pairs, finer)
@@ -590,9 +591,9 @@ def _spread(values: Floats) -> Floats:
 def _chosen(costs: Floats, many: Floats, finer: Flags) -> tuple[list[int], Floats, float]:
     """Few partitions that explain all places well, the costs with what modes may explain, and what the others gain.
 
-    `costs` are places x partitions, all for `many` observations in each place. What another partition gains is less
-    the length of saying which it is and which places it explains. The parts of the groups of one gain nothing: ends
-    scatter in modes that some members share.
+    `costs` are places x partitions, all for `many` observations in each place. Another partition explains more than
+    it takes to say which it is, and which places it explains; what it gains is less the length of both. The parts of
+    the groups of one gain nothing: ends scatter in modes that some members share.
     """
     possible = np.isfinite(costs)
     naming = math.log(costs.shape[1] + 1.0)
@@ -604,11 +605,12 @@ def _chosen(costs: Floats, many: Floats, finer: Flags) -> tuple[list[int], Float
         less = np.maximum(explained[:, None] - bounded, 0.0)
         less[:, finer[chosen].any(axis=0)] = 0.0
         best = int(less.sum(axis=0).argmax())
-        more = less[:, best].sum() - naming - math.log(math.comb(len(costs), int(np.count_nonzero(less[:, best]))))
-        if more <= 0.0:
+        more = float(less[:, best].sum())
+        placing = math.log(math.comb(len(costs), int(np.count_nonzero(less[:, best]))))
+        if more <= max(naming, placing):
             break
         chosen.append(best)
-        explained, gain = np.minimum(explained, bounded[:, best]), gain + more
+        explained, gain = np.minimum(explained, bounded[:, best]), gain + more - naming - placing
     return chosen, bounded, gain
 
 
