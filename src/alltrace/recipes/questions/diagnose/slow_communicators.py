@@ -13,7 +13,6 @@ from alltrace.trace.distinct import values_by
 _SLOW_RATE = 1.6  # a communicator is slow when it takes at least this many times as long as its peers
 _SLOWER = 1.2  # the same if its peers differ little from each other, and for another one of a rank with a slow link,
 _FAR = 4  # which they do if the fastest exceeds the slowest of them by this many times less
-_APART = 2  # the same for another one of a rank with a slow link
 
 _LEAST_PART = 0.1
 """A slow communicator that loses less than this share of what another one loses shows nothing of the other's cause,
@@ -65,7 +64,7 @@ class SlowCommunicator(NamedTuple):
     @property
     def is_slower(self) -> bool:
         """Whether it takes longer than its peers at all, which says nothing by itself."""
-        return min(self.ratios) >= max(_SLOWER, 1 + _APART * self.even)
+        return min(self.ratios) >= max(_SLOWER, 1 + self.even)
 
 
 class SlowLink(NamedTuple):
