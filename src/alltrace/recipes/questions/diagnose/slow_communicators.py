@@ -38,7 +38,7 @@ _RING = ("AllGather", "AllReduce", "ReduceScatter")
 class SlowCommunicator(NamedTuple):
     ratios: Sequence[float]  # how many times as long as its peers its transfers take, by the three quartiles
     spread: float  # how much its peers differ from each other, or if there is one the operations of either
-    even: float  # the same without the slowest of three peers or more, which may be slow too
+    even: float  # the same up to their median: slower ones may be slow too
     peers: int  # with how many communicators it is compared
     lost_ns: float  # how much longer than those all of its operations take
     # of the operation that it spends most time in the median time, and of large messages the bus bandwidth and that of
@@ -253,7 +253,7 @@ def _compared(own: _Paces, others: Sequence[_Paces], elsewhere: Sequence[_Paces]
         took += expected * one.quartiles / np.median([p.quartiles for p in peers], axis=0)
         apart = paces[-1] / paces[0] - 1 if len(peers) > 1 else max(one.scatter, peers[0].scatter)
         spread, fewest = max(spread, apart), min(fewest, len(peers))
-        even = max(even, paces[-2] / paces[0] - 1 if len(peers) >= _ENOUGH else apart)
+        even = max(even, paces[len(peers) // 2] / paces[0] - 1 if len(peers) > 1 else apart)
         if longest is None or one.transfer_ns > longest[0].transfer_ns:
             longest = one, median
     if longest is None:
