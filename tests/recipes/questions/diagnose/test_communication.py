@@ -144,7 +144,8 @@ def test_who_queues_is_told_by_operations_and_not_by_what_they_take(monkeypatch)
     for rank in (0, 1, 3, 4):
         mine = np.flatnonzero(members.rank == rank)
         start[mine] = 20 * np.arange(len(mine))
-    members = replace(members, start=start, end=start + 20, stream=np.full(count, 7), moved=moved)
+    stream = np.where(start, 7, 8)
+    members = replace(members, start=start, end=start + 20, stream=stream, moved=moved)
     all_ranks.__dict__ |= {"members": members}
     monkeypatch.setattr(communication, "_needs", lambda all_ranks, members, after, ahead: np.zeros(len(after), bool))
     queued, (one,) = communication._serialized(all_ranks, members, moved // 2, {})

@@ -200,6 +200,31 @@ def test_slow_communicators_have_the_fewest_causes(factors, causes):
         assert found == causes, size
 
 
+def test_communicators_of_the_same_ranks_have_one_cause():
+    rows = [
+        (n, "AllReduce", size, took)
+        for n, size, took in ((0, 4 * MIB, 900_000), (1, 4 * MIB, 300_000), (2, 8, 90_000), (3, 8, 10_000))
+        for _ in range(5)
+    ]
+    found = links(rows, ranks=[(0, 1), (2, 3), (0, 1), (2, 3)])
+    assert [(rank, set(its)) for rank, its in found] == [(None, {0, 2})]
+
+
+def test_the_rank_with_most_slow_communicators_is_named():
+    ranks = [*PLANES, (5, 10)]
+    extra = [(7, "AllReduce", 4 * MIB, 900_000)] * 5
+    found = links([*of_planes({1: 3.0, 3: 3.0, 4: 3.0}), *extra], ranks=ranks)
+    assert [(rank, set(its)) for rank, its in found] == [(5, {1, 3, 7}), (None, {4})]
+
+
+@pytest.mark.parametrize(("scatter", "rank"), [(0.1, 5), (0.25, None)])
+def test_what_is_slower_by_less_than_is_usual_shows_no_link(scatter, rank):
+    rows = [row for row in of_planes({3: 2.0}) if row[0] > 1]
+    for n, took in ((0, 400_000), (1, 550_000)):
+        rows += [(n, "AllReduce", MIB, int(took * (1 + scatter * (i - 2)))) for i in range(5)]
+    assert links(rows, ranks=PLANES)[0].rank == rank
+
+
 def test_links_of_several_ranks_are_slow():
     ranks = [*PLANES, *(tuple(range(first, first + 4)) for first in (9, 13, 17))]
     factors = {1: 3.0, 3: 3.0, 6: 2.5, 7: 2.5}

@@ -13,7 +13,6 @@ from alltrace.trace.distinct import values_by
 _SLOW_RATE = 1.6  # a communicator is slow when it takes at least this many times as long as its peers
 _SLOWER = 1.2  # the same if its peers differ little from each other, and for another one of a rank with a slow link,
 _FAR = 4  # which they do if the fastest exceeds the slowest of them by this many times less
-_APART = 2  # the same for another one of a rank with a slow link
 
 _LEAST_PART = 0.1
 """A slow communicator that loses less than this share of what another one loses shows nothing of the other's cause,
@@ -39,7 +38,7 @@ _RING = ("AllGather", "AllReduce", "ReduceScatter")
 class SlowCommunicator(NamedTuple):
     ratios: Sequence[float]  # how many times as long as its peers its transfers take, by the three quartiles
     spread: float  # how much its peers differ from each other, or if there is one the operations of either
-    even: float  # the same without the slowest of three peers or more, which may be slow too
+    even: float  # the same up to their median: slower ones may be slow too
     peers: int  # with how many communicators it is compared
     lost_ns: float  # how much longer than those all of its operations take
     # of the operation that it spends most time in the median time, and of large messages the bus bandwidth and that of
@@ -65,7 +64,7 @@ class SlowCommunicator(NamedTuple):
     @property
     def is_slower(self) -> bool:
         """Whether it takes longer than its peers at all, which says nothing by itself."""
-        return min(self.ratios) >= max(_SLOWER, 1 + _APART * self.even)
+        return min(self.ratios) >= max(_SLOWER, 1 + self.even)
 
 
 class SlowLink(NamedTuple):
@@ -254,7 +253,7 @@ def _compared(own: _Paces, others: Sequence[_Paces], elsewhere: Sequence[_Paces]
         took += expected * one.quartiles / np.median([p.quartiles for p in peers], axis=0)
         apart = paces[-1] / paces[0] - 1 if len(peers) > 1 else max(one.scatter, peers[0].scatter)
         spread, fewest = max(spread, apart), min(fewest, len(peers))
-        even = max(even, paces[-2] / paces[0] - 1 if len(peers) >= _ENOUGH else apart)
+        even = max(even, paces[len(peers) // 2] / paces[0] - 1 if len(peers) > 1 else apart)
         if longest is None or one.transfer_ns > longest[0].transfer_ns:
             longest = one, median
     if longest is None:
