@@ -115,8 +115,9 @@ def test_rows_are_ranked_and_of_known_kinds(tmp_path):
     rows = answer.to_pylist()
     assert {row["kind"] for row in rows[:2]} == {fault["finding"] for fault in truth.faults}
     exposed = [row["lost_ns"] for row in rows if row["kind"] == "exposed-communication"]
-    lost = [sum(exposed) if row["kind"] == "exposed-communication" else row["lost_ns"] for row in rows]
     assert len(exposed) == 2
+    # the costlier part of exposed communication has the place of both
+    lost = [sum(exposed) if row["lost_ns"] == exposed[0] else row["lost_ns"] for row in rows]
     assert lost == sorted(lost, reverse=True)
     assert exposed == sorted(exposed, reverse=True)
     assert all(row["kind"] in KIND_MEANINGS and row["severity"] in ("high", "medium", "low") for row in rows)
