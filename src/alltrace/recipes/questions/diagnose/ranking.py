@@ -18,7 +18,7 @@ _AS_MUCH = 0.1  # losses are as near as this share of them: which of two closer 
 
 _PARTS_OF_ONE_CAUSE = "exposed-communication"
 """A kind with findings that are parts of one cause: what the program itself communicates, whether compute could hide it
-or not. The costliest part stands for the cause."""
+or not. The costliest part represents the cause."""
 
 
 @dataclass(frozen=True)
