@@ -244,7 +244,7 @@ def _classes(timelines: AnyTimelines, clocks: Mapping[int, RankClock]) -> Iterat
                     doubtful |= {id(lane), id(chosen[lane.rank][1])}
             if lane.rank not in chosen or apart < chosen[lane.rank][0]:
                 chosen[lane.rank] = apart, lane, place
-        # what a capture that begins late has is told by a stream that it meets, and not by one that is elsewhere
+        # what a capture that begins late has is detected by a stream that it meets, and not by one that is elsewhere
         whole = [(lane, place) for _, lane, place in chosen.values() if len(lane.op) == len(first.op)]
         for apart, lane, place in [c for c in chosen.values() if len(c[1].op) < len(first.op)]:
             for other, place_of in whole:
