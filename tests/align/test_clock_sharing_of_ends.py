@@ -75,7 +75,7 @@ def test_a_clock_with_too_little_evidence_or_a_step_is_as_uncertain():
     fit = SimpleNamespace(units=units, ends=SimpleNamespace(rank=np.repeat([0, 1, 2, 3], [1, FEW + 1, FEW, FEW])))
     jumps = {0: SimpleNamespace(step_ns=-75.4)}
     state = _State(
-        [None] * 4, [], np.zeros(4, np.int64), fit, jumps, np.array([1.0, 2.0, 3.0, 4.0]), np.array([0, 0, 0, 7])
+        [None] * 4, [], np.zeros(4, np.int64), fit, jumps, np.array([1.0, 2.0, 3.0, 4.0]), np.array([0, 0, 0, 1])
     )
     assert state.error(np.full(4, 50.0)).tolist() == [75.0, 75.0, np.inf, 54.0]
     state.jumps = {0: SimpleNamespace(step_ns=5.0)}

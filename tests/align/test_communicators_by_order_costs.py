@@ -283,6 +283,7 @@ def test_the_distance_of_a_partition_is_by_whom_it_goes_with():
     assert _distance(pairs, [pairs], [], 4) == 0
     assert _distance(pairs, [world], [across], 4) == 1
     assert _distance(pairs, [], [world], 4) == 2
+    assert _distance(pairs, [], [pairs], 4) == 2
     assert _distance(pairs, [], [across], 8) == 2
     # ranks that meet in one communicator rarely meet in another but that of all
     fours, across_fours = frozenset({(0, 1, 2, 3), (4, 5, 6, 7)}), frozenset({(0, 2), (1, 3), (4, 6), (5, 7)})

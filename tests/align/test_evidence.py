@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from collections import Counter
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from tests.making import collective, kernel, make_run
 
-from alltrace.align.evidence import collect
+from alltrace.align.evidence import _numbered, collect
 from alltrace.api import open_run
 from alltrace.synth import write_run
 from alltrace.trace.schema import TABLES
@@ -439,3 +441,12 @@ def test_real_sends_and_receives_in_an_all_to_all(corpus, tmp_path):
     counts = [Counter(picked(collect(run.rank(r)).to_pylist(), "op", "evidence")) for r in range(2)]
     assert counts[0] == {("AllToAll", "nvtx+kernel"): 32, ("SendRecv", "kernel"): 1}
     assert counts[1] == {("AllToAll", "nvtx+kernel"): 32, ("SendRecv", "kernel"): 1, ("AllToAll", "nvtx"): 2}
+
+
+def test_operations_of_a_stream_or_with_a_peer_are_numbered_whether_unknown_is_null_or_below_zero():
+    columns = {
+        "communicator": [None, None, None, None, "a", "a", "a"], "stream": [None, -1, 7, 7, 7, 8, None],
+        "op": ["AllReduce"] * 4 + ["Send", "Send", "Send"], "peer": [None, 3, None, None, None, -1, 2],
+    }  # fmt: skip
+    table = pa.table(columns | {"sequence": pa.nulls(7, pa.int64())})
+    assert _numbered(table, np.arange(7)).column("sequence").to_pylist() == [0, 1, 0, 1, 0, 1, 0]

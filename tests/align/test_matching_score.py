@@ -84,6 +84,7 @@ def test_communicators_connect_members_in_chains():
     assert connected(np.array([0, 0, 1, 1]), np.array([3, 5, 5, 9]), every) == (3 * 2 / (4 * 3), 2)
     assert connected(np.array([0, 0]), np.array([3, 3]), np.array([3])) == (1.0, 1)
     assert connected(np.array([0, 0, 1]), np.array([3, 5, 7]), every) == (2 / 12, 3)
+    assert connected(np.array([0, 1]), np.array([3, 5]), np.array([3, 5])) == (0.0, 2)
 
 
 def test_the_reason_names_what_is_unknown():

@@ -7,6 +7,7 @@ import numpy as np
 from alltrace.align.order_matching import (
     Member,
     _ascending,
+    _by_number,
     _close,
     _hurried,
     _in_order,
@@ -219,3 +220,8 @@ def test_members_of_another_run_are_no_partners():
     assert positions(member(STEPS[:5], clock=1), member(STEPS[:4])).tolist() == [-1] * 4
     assert positions(member(STEPS[:4], clock=1), member(STEPS[:4] + 1.9e9)).tolist() == [0, 1, 2, 3]
     assert positions(member(STEPS[:4], clock=1), member(STEPS[:4] + 2.1e9)).tolist() == [-1] * 4
+
+
+def test_an_operation_whose_number_the_reference_lacks_has_no_place():
+    reference, own = member(STEPS[:3], number=[1, 2, 4]), member(STEPS[:4], number=[1, 2, 3, 4])
+    assert _by_number(reference, own).tolist() == [0, 1, -1, 2]

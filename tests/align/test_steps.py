@@ -327,3 +327,11 @@ def test_checkpoints_in_a_quarter_of_the_steps_are_ordinary_steps(every, kind):
     kinds = steps._kinds([found], {0: np.arange(24)})
     assert {kinds[step] for step in np.flatnonzero(saving).tolist()} == {kind}
     assert {kinds[step] for step in np.flatnonzero(~saving).tolist()} == {"step"}
+
+
+@pytest.mark.parametrize(("saving", "kind"), [((1, 3), "checkpoint"), ((1, 2, 3), "step")])
+def test_a_long_step_that_names_a_save_is_a_checkpoint_where_at_most_half_of_all_do(saving, kind):
+    saves, none = np.isin(np.arange(4), saving), np.zeros(4, int)
+    took = np.array([100, 100, 100, 200])
+    found = SimpleNamespace(rank=0, took=took, starts=none, ends=took, copied=none, computed=none, saves=saves)
+    assert list(steps._kinds([found], {0: np.arange(4)}).values()) == ["step"] * 3 + [kind]

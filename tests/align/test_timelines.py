@@ -151,6 +151,7 @@ TO_2 = {"peer": 2, "bytes": 8}
         ([[TO_2], [TO_2]], [ANY, ANY], [(-1, 5)] * 2),
         ([[TO_2, TO_2], []], [ANY], [(-1, 5)]),  # one is received elsewhere
         ([[TO_2], [TO_2]], [ANY, ANY | {"peer": 1}], [(0, 5), (1, 5)]),  # the other is taken
+        ([[TO_2], [TO_2]], [ANY, ANY | {"peer": 0}], [(1, 5), (0, 5)]),
         ([[TO_2 | {"tag": 9}], []], [ANY | {"tag": -1}], [(0, 9)]),  # with any tag
         ([[TO_2 | {"tag": 9}], [TO_2 | {"tag": 8}]], [ANY | {"tag": -1, "peer": 1}], [(1, 8)]),
         ([[TO_2, TO_2 | {"tag": 6}], []], [ANY | {"tag": -1}], [(-1, ANY_TAG)]),

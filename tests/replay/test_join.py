@@ -89,6 +89,8 @@ def test_nodes_of_collectives_are_found_rank_by_rank(seed):
         (-1, 500_000, 0, True, True),  # it ends after the other has begun
         (-1, 500_000, 0, False, True),
         (19_000, 100_000, 0, True, True),  # clocks are not better
+        (20_000, 100_000, 0, True, True),
+        (20_001, 100_000, 0, True, False),
         (60_000, 500_000, 0, True, False),
         (60_000, 500_000, 61_000, True, True),  # it is no more than what the clocks may be off
         (60_000, 500_000, 59_000, True, False),

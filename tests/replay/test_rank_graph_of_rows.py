@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from alltrace.replay import rank_graph
-from alltrace.replay.rank_graph import _begun, _Builder, _host_meetings, _parts
+from alltrace.replay.rank_graph import UNKNOWN, _begun, _Builder, _host_meetings, _parts
 
 
 @pytest.mark.parametrize("size", [8, 4, 3])
@@ -61,3 +61,28 @@ def test_an_anchor_is_the_last_moment_at_which_the_host_goes_on_by_then_and_befo
     builder._moment_ns, builder._going = np.array([0, 5, 5, 9]), np.array([0, 2, 3])
     assert builder._anchor(np.array([-1, 4, 5, 8, 20])).tolist() == [0, 0, 2, 2, 3]
     assert builder._anchor(np.array([5, 5, 20, 20]), np.array([2, 3, 3, 0])).tolist() == [0, 2, 2, 0]
+
+
+def builder_of(track, start, end):
+    """A builder of pieces of work whose launches are unknown."""
+    builder = object.__new__(_Builder)
+    track, unknown = np.array(track), np.full(len(start), UNKNOWN)
+    builder._work = SimpleNamespace(track=track, start=np.array(start), launch=unknown, launched=unknown)
+    builder._end = np.array(end)
+    builder._bounds = np.searchsorted(track, np.arange(track.max() + 2))
+    builder._first = np.isin(np.arange(len(track)), builder._bounds[:-1])
+    builder._within, builder._of_host = np.zeros(len(track), bool), False
+    return builder
+
+
+def test_work_waits_for_the_work_of_another_stream_that_ended_last():
+    assert builder_of([0, 1, 2], [0, 0, 100], [90, 80, 150])._ended_just_before(np.array([2])).tolist() == [-1, -1, 0]
+    assert builder_of([0, 1, 2], [0, 0, 100], [80, 90, 150])._ended_just_before(np.array([2])).tolist() == [-1, -1, 1]
+
+
+def test_the_usual_pause_is_the_median_of_those_up_to_the_longest_that_needs_no_cause():
+    builder = builder_of([0, 0, 0, 0], [0, 2_000, 8_000, 14_001], [1_000, 3_000, 9_000, 15_000])
+    builder._anchor = lambda moments: np.zeros(len(moments), np.int32)
+    builder._told = lambda binding: np.full(len(binding), -1, np.int32)
+    builder._explain()
+    assert builder._gap == (1_000 + 5_000) // 2

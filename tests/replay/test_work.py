@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
+import pyarrow as pa
 import pytest
 from tests.making import copy, kernel, make_run
 from tests.replay.jobs import COMPUTE_STREAM, Rank, full_queue
 
-from alltrace.replay.work import read
+from alltrace.replay.work import OTHER, TRANSFER, _merged, read
 
 
 def test_work_was_launched_by_its_own_process(tmp_path):
@@ -137,3 +140,19 @@ def test_a_copy_that_is_a_known_wait_is_one_wait(tmp_path):
     }
     _, waits = read(make_run(tmp_path, {0: rows}).in_session_time().rank(0), np.empty(0, np.int64))
     assert waits.start.tolist() == [0]
+
+
+def test_kernels_of_a_collective_are_one_piece_of_work_and_one_that_has_none_changes_nothing():
+    numbers = np.array([10, 20, 30, 40])
+    columns = {
+        "start": numbers, "end": numbers + 5, "track": np.zeros(4, np.int32), "launch": numbers, "launched": numbers,
+        "kind": np.full(4, OTHER, np.int8), "name": numbers,
+    }  # fmt: skip
+    # the second collective has no times, the third no kernel that starts with it
+    collectives = {"start": [20, None, 41], "end": [35, None, 45], "device": [0] * 3, "stream": [7] * 3}
+    rank = SimpleNamespace(table=lambda name, wanted: pa.table(collectives))
+    work = _merged(rank, columns, [(0, 7)], np.arange(3))
+    assert work.start.tolist() == [10, 20, 40]
+    assert work.end.tolist() == [15, 35, 45]
+    assert work.kind.tolist() == [OTHER, TRANSFER, OTHER]
+    assert work.rows == {1: [0]}

@@ -85,11 +85,11 @@ def _numbered(table: Any, time: Int64) -> Any:
     if sequence.null_count == 0:
         return table
     names, communicator = coded(table.column("communicator"))
-    stream = np.where(communicator == len(names), integers(table.column("stream"), -1), -1)
+    stream = integers(table.column("stream"), -1) * (communicator == len(names))
     ops, op = coded(table.column("op"))
     paired = np.array([*(o in POINT_TO_POINT for o in ops.to_pylist()), False])[op]
-    kind = np.where(paired, op, -1)
-    peer = np.where(paired, integers(table.column("peer"), -1), -1)
+    kind = np.where(paired, op, len(ops))
+    peer = integers(table.column("peer"), -1) * paired
     order = np.argsort(time, kind="stable")
     ordinal = np.empty(len(order), np.int64)
     ordinal[order] = occurrences(*(column[order] for column in (communicator, stream, kind, peer)))

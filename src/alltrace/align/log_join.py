@@ -156,11 +156,11 @@ def _in_order(table: Any) -> tuple[Int64, Int64]:
 def _matched(
     record: Rank, table: Any, rows: Int64, issued: Int64, ops: list[str | None], units: Units, *, by_call: bool
 ) -> CallMatch:
-    numbers = {op: n for n, op in enumerate(sorted({*units.ops, *(o for o in ops if o)}), 1)}
+    numbers: dict[str | None, int] = {op: n for n, op in enumerate(sorted({*units.ops, *(o for o in ops if o)}), 1)}
     alike = _exchanges(numbers) if not by_call else {}
 
     def number(op: str | None) -> int:
-        return alike.get(op or "", numbers.get(op or "", 0))
+        return alike.get(op, numbers.get(op, 0))
 
     def column(name: str) -> Int64:
         return integers(table.column(name), -1)[rows]
@@ -185,7 +185,7 @@ def _matched(
     return match_calls(trace, log)
 
 
-def _exchanges(numbers: Mapping[str, int]) -> dict[str, int]:
+def _exchanges(numbers: Mapping[str | None, int]) -> dict[str | None, int]:
     """Sends, receives and operations composed of them have kernels with one name."""
     same = [o for o in (*POINT_TO_POINT, "AllToAll", "Gather", "Scatter") if o in numbers]
     return dict.fromkeys(same, min(numbers[o] for o in same)) if same else {}

@@ -97,9 +97,7 @@ def connected(communicator: Int64, member: Int64, every: Int64) -> tuple[float, 
     rows = zip(communicator.tolist(), (place[number] for number in member.tolist()), strict=True)
     parts = DisjointSets(len(place), ((first.setdefault(group, at), at) for group, at in rows))
     sizes = np.unique(parts.labels(), return_counts=True)[1]
-    return float((sizes * (sizes - 1)).sum() / max(len(place) * (len(place) - 1), 1)) if len(place) > 1 else 1.0, len(
-        sizes
-    )
+    return float((sizes * (sizes - 1)).sum() / (len(place) * (len(place) - 1))) if len(place) > 1 else 1.0, len(sizes)
 
 
 def lacking(timelines: AnyTimelines, clocks: Mapping[int, RankClock], alone: Mapping[int, Flags]) -> dict[int, float]:

@@ -171,8 +171,8 @@ def _awaited_by_sends(sends: _Sends, until: Int64, wait_start: Int64, start: Int
 
 
 def _latest(call: Int64, until: Int64) -> Int64:
-    """Until when each call waits for what it completes."""
-    return folded(np.maximum, call, until, int(call.max(initial=-1)) + 1, _NEVER)
+    """Until when each call waits for what it completes, by the call's number, which is below the number of members."""
+    return folded(np.maximum, call, until, len(call), _NEVER)
 
 
 def _shared_out(call: Int64, until: Int64, end: Int64, sending: Flags) -> tuple[Int64, Int64]:

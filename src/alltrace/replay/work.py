@@ -252,7 +252,7 @@ def _merged(rank: Rank, columns: dict[str, Any], tracks: list[tuple[int, int]], 
         device, stream = (integers(table.column(c), -1) for c in ("device", "stream"))
         talk = columns["kind"] == OTHER
         bounds = np.searchsorted(columns["track"], np.arange(len(tracks) + 1))
-        first, after = np.full(len(matched), -1, np.int64), np.full(len(matched), -1, np.int64)
+        first, after = np.full((2, len(matched)), UNKNOWN)
         for track, (d, s) in enumerate(tracks):
             mine = np.flatnonzero((device == d) & (stream == s) & (begin != UNKNOWN))
             low, high = int(bounds[track]), int(bounds[track + 1])
@@ -261,7 +261,7 @@ def _merged(rank: Rank, columns: dict[str, Any], tracks: list[tuple[int, int]], 
             there[there] = (columns["start"][at[there]] == begin[mine][there]) & talk[at[there]]
             first[mine[there]] = at[there]
             after[mine] = low + np.searchsorted(columns["start"][low:high], finish[mine])
-        seen = np.flatnonzero(first >= 0)
+        seen = np.flatnonzero(first != UNKNOWN)
         for row, at in zip(matched[seen].tolist(), first[seen].tolist(), strict=True):
             rows.setdefault(at, []).append(row)
         for at, until in zip(*(v[seen][after[seen] > first[seen] + 1].tolist() for v in (first, after)), strict=True):
