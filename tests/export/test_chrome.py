@@ -64,7 +64,9 @@ def test_slices_have_nanoseconds_names_and_sizes(tmp_path):
 
 
 def test_arrows_join_collectives_and_hostile_names_come_back(tmp_path):
-    ranks = {r: {"kernels": [collective(100 * n + 10 * r, 100 * n + 60) for n in range(1, 7)]} for r in range(3)}
+    ranks = {
+        r: {"kernels": [collective(10_000 * n + 1_000 * r, 10_000 * n + 6_000) for n in range(1, 7)]} for r in range(3)
+    }
     run = make_run(tmp_path / "run", ranks)
     assert len(run.aligned().members) == 18
     [trace], _ = exported(run, tmp_path / "t.json")

@@ -67,14 +67,16 @@ def test_counters_of_shared_ordinals_and_flows_of_collectives(tmp_path):
     names = names_of(trace)
     found = {(names[e.track_uuid][1], e.double_counter_value) for e in counted}
     assert found == {("GPU0 (GPU-0) SM", 0), ("GPU0 (GPU-1) SM", 10)}
-    ranks = {r: {"kernels": [collective(100 * n + 10 * r, 100 * n + 60) for n in range(1, 7)]} for r in range(3)}
+    ranks = {
+        r: {"kernels": [collective(10_000 * n + 1_000 * r, 10_000 * n + 6_000) for n in range(1, 7)]} for r in range(3)
+    }
     [trace], _ = exported(make_run(tmp_path / "2" / "run", ranks), tmp_path / "2" / "t.pftrace")
     members = defaultdict(list)
     for track, start, *_, flows in slices_of(trace):
         assert len(flows) == 1
         members[flows[0]].append((track[:6], start))
     assert sorted(members.values()) == [
-        [("rank 0", 100 * n), ("rank 1", 100 * n + 10), ("rank 2", 100 * n + 20)] for n in range(6)
+        [("rank 0", 10_000 * n), ("rank 1", 10_000 * n + 1_000), ("rank 2", 10_000 * n + 2_000)] for n in range(6)
     ]
 
 
