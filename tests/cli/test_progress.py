@@ -102,13 +102,29 @@ def test_a_bar_is_there_before_the_first_rank_is_done(monkeypatch):
     terminal = as_terminal(monkeypatch)
     monkeypatch.setattr(progress, "_SOON_S", 0.0)
     with progress.stages(1) as advance_of:
-        for stage in ("diagnose", "aligning clocks"):
-            advance_of(stage)
+        asking, _aligning = (advance_of(stage) for stage in ("diagnose", "aligning clocks"))
         until = time.monotonic() + 10
-        while "0/1" not in terminal.getvalue() and time.monotonic() < until:
+        while "working" not in terminal.getvalue() and time.monotonic() < until:
             time.sleep(0.01)
+        assert "working" in terminal.getvalue()
+        assert "ranks" not in terminal.getvalue()  # no stage is named that may not have begun
+        terminal.truncate(0)
+        asking(1)
     assert "diagnose, ranks" in terminal.getvalue()
+    assert "1/1" in terminal.getvalue()
+    assert "working" not in terminal.getvalue().rpartition("diagnose")[2]
     assert "aligning clocks" not in terminal.getvalue()
+
+
+def test_the_time_of_a_stage_ends_with_its_last_rank(monkeypatch):
+    as_terminal(monkeypatch)
+    monkeypatch.setattr(progress, "_SOON_S", 0.0)
+    bars = progress._Stages(2)
+    bars.advance_of("aligning clocks")(2)
+    bars.advance_of("diagnose")(1)
+    ended = {bar.description: bar.stop_time is not None for bar in bars._progress.tasks}
+    bars.close()
+    assert ended == {"aligning clocks, ranks": True, "diagnose, ranks": False}
 
 
 def test_questions_show_how_far_clocks_and_ranks_are(monkeypatch, tmp_path):

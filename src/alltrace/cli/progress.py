@@ -14,6 +14,8 @@ ALIGNING = "aligning clocks"
 """The stage in which a run is aligned."""
 _SOON_S = 0.5
 """Nothing is shown of what takes less."""
+_WORKING = "working"
+"""What is shown until a rank is done in any stage."""
 
 
 @contextmanager
@@ -32,8 +34,7 @@ def watching() -> Iterator[Watcher]:
 @contextmanager
 def stages(ranks: int) -> Iterator[Callable[[str], Callable[[int], None]]]:
     """Yield a function that names a stage and returns its `advance(n)`, for progress over a number of ranks."""
-    # Bars appear on standard error if it is a terminal and the work takes long enough to be seen; until a rank is done
-    # that of the stage that was named first.
+    # bars appear on standard error if it is a terminal and the work takes long enough to be seen
     bars = _Stages(ranks)
     try:
         yield bars.advance_of
@@ -52,7 +53,7 @@ class _Stages:
 
     def advance_of(self, stage: str) -> Callable[[int], None]:
         if self._soon is None and sys.stderr.isatty():
-            self._soon = Timer(_SOON_S, self._show, [stage])
+            self._soon = Timer(_SOON_S, self._show, [_WORKING])
             self._soon.start()
 
         def advance(ranks: int) -> None:
@@ -72,10 +73,19 @@ class _Stages:
     def _show(self, stage: str) -> None:
         with self._lock:
             if self._progress is None:
-                self._progress = _begun("{task.completed:.0f}/{task.total:.0f}", "{task.elapsed:.0f} s")
+                self._progress = _begun("{task.fields[done]}", "{task.elapsed:.0f} s")
+            if stage == _WORKING:
+                if not self._bars:
+                    self._bars[stage] = self._progress.add_task(stage, total=None, done="")
+                return
+            if _WORKING in self._bars:
+                self._progress.remove_task(self._bars.pop(_WORKING))
             if stage not in self._bars:
-                self._bars[stage] = self._progress.add_task(f"{stage}, ranks", total=self._ranks)
-            self._progress.update(self._bars[stage], completed=min(self._done[stage], self._ranks))
+                self._bars[stage] = self._progress.add_task(f"{stage}, ranks", total=self._ranks, done="")
+            done = min(self._done[stage], self._ranks)
+            self._progress.update(self._bars[stage], completed=done, done=f"{done}/{self._ranks}")
+            if done == self._ranks:
+                self._progress.stop_task(self._bars[stage])
 
 
 def _begun(*columns: str) -> Any:

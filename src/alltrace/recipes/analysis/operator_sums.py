@@ -97,7 +97,7 @@ def sums_of(rank: Rank, by: str) -> Any:
     return pa.concat_tables([table, last])
 
 
-def is_operator(domain: Any) -> NDArray[np.bool_]:
+def _is_operator(domain: Any) -> NDArray[np.bool_]:
     """Which rows of `ranges` are operators, by their column `domain`."""
     mask: NDArray[np.bool_] = integers(domain) == _OPERATOR
     return mask
@@ -105,7 +105,7 @@ def is_operator(domain: Any) -> NDArray[np.bool_]:
 
 def has_operators(rank: Rank) -> bool:
     """Whether a rank has operators of PyTorch."""
-    return any(is_operator(piece.column("domain")).any() for piece in in_pieces(rank, "ranges", ("domain",)))
+    return any(_is_operator(piece.column("domain")).any() for piece in in_pieces(rank, "ranges", ("domain",)))
 
 
 class Program:
@@ -269,7 +269,7 @@ def _ranges(rank: Rank) -> tuple[_Operators, Any]:
         latest.append(integers(pa.array([pc.max(piece.column(c)).as_py() for c in ("start", "end")]).drop_null()))
         keep = piece.column("end_thread").is_null().to_numpy() & piece.column("thread").is_valid().to_numpy()
         keep &= piece.column("start").is_valid().to_numpy()
-        own = is_operator(piece.column("domain"))
+        own = _is_operator(piece.column("domain"))
         others.append(piece.select(_OTHERS).filter(pa.array(keep & ~own)))
         # a payload is a long text that many operators share: from here on it is a number
         texts, text = coded(piece.column("payload"))
