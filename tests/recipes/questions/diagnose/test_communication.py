@@ -336,6 +336,6 @@ def test_exposed_operations_are_counted_for_each_rank_and_step(ranks, amounts, o
         culprits=lambda *_: np.ones(ranks, np.bool_), of=lambda _: np.full((ranks, 1), 90.0),
         loss=lambda *_: Loss(5, "replay", ("communication",), 5, 5), waiting_ns=lambda _: 5,
     )  # fmt: skip
-    members = SimpleNamespace(op=np.full(len(amounts), "AllGather", object))
+    members = SimpleNamespace(op=np.full(len(amounts), "AllGather", object), rank=np.arange(len(amounts)) % ranks)
     (found,) = communication._exposed_finding(all_ranks, members, np.array(amounts), None, "")
     assert found.evidence["operations_per_step"] == operations
