@@ -240,6 +240,7 @@ def test_waits_in_operations_of_unknown_size_that_nothing_matches_have_no_loss(m
     rows = _of_unknown_loss(all_ranks, members)
     assert [row.ranks for row in rows] == found
     assert all(row.loss.unknown and row.told for row in rows)
+    assert all((row.loss.estimate_ns, row.loss.own_ns, row.loss.bound_ns) == (0, 0, 0) for row in rows)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from tests.making import collective, kernel, make_run
 
@@ -221,3 +222,24 @@ def test_the_judged_steps_of_a_rank_have_places_among_those_of_all():
     assert (rows.tolist(), places.tolist()) == ([1, 3], [1, 3])
     all_ranks.steps = np.empty(0, np.int64)
     assert AllRankFacts.judged(all_ranks, SimpleNamespace(steps=np.array([1])))[0].tolist() == []
+
+
+def test_members_are_those_of_judged_steps_from_the_first_on():
+    ends = [40, 90, 140, 190]  # in no step, in steps 7 and 8, and in one that is not judged
+    columns = {
+        "end": ends,
+        "wait_start_ns": [e - 20 for e in ends],
+        "until_ns": ends,
+        "awaited_ns": [e - 5 for e in ends],
+    }
+    numbers = ("instance", "communicator", "stream", "bytes", "row", "error_ns")
+    columns |= {name: [0, 1, 2, 3] for name in numbers} | {"rank": [0] * 4, "transfer_ns": [5] * 4}
+    ops, fact = pa.array(["AllReduce"] * 4).dictionary_encode(), [True] * 4
+    table = pa.table({**columns, "op": ops, "evidence": ["name"] * 4, "fact": fact})
+    all_ranks = AllRankFacts.__new__(AllRankFacts)
+    all_ranks.alignment, all_ranks.steps = SimpleNamespace(members=table), np.array([7, 8])
+    regions = np.array([[50, 100], [100, 150], [150, 200]])
+    all_ranks.facts = {0: SimpleNamespace(steps=np.array([7, 8, 9]), regions=regions, waits=np.array([[80, 130]]))}
+    members = all_ranks.members
+    assert (members.instance.tolist(), members.step.tolist()) == ([1, 2], [0, 1])
+    assert (members.waited.tolist(), members.moved.tolist()) == ([10, 10], [5, 0])

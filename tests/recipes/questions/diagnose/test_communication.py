@@ -150,6 +150,9 @@ def test_who_queues_is_told_by_operations_and_not_by_what_they_take(monkeypatch)
     monkeypatch.setattr(communication, "_needs", lambda all_ranks, members, after, ahead: np.zeros(len(after), bool))
     queued, (one,) = communication._serialized(all_ranks, members, moved // 2, {})
     assert one.ranks == (0, 1, 3, 4)
+    for rank in (0, 1, 3, 4):  # all but the first in a row, on a stream
+        own = members.communicator[members.rank == rank]
+        assert queued[members.rank == rank].tolist() == [False, *(own[2:] != own[1:-1]).tolist(), False]
     # what a slow link takes too long is no queue's
     waited = np.bincount(members.rank, (moved - moved // 2) * queued)[[0, 1, 3, 4]] / STEPS
     assert one.evidence == {"queued": queued.sum(), "waited_ns_per_step": round(waited.mean())}
@@ -323,3 +326,16 @@ def test_all_ranks_that_wait_for_what_is_needed_at_once_are_its_culprits(least, 
     none = np.zeros(len(members.rank), bool)
     (found,) = communication._needed_at_once(all_ranks, members, none.astype(np.int64), {}, none)
     assert (found.needed_at_once, found.ranks) == (True, ranks)
+
+
+@pytest.mark.parametrize(("ranks", "amounts", "operations"), [(1, [10, 20, 0], 2.0), (3, [10, 20, 30, 40], 1.3)])
+def test_exposed_operations_are_counted_for_each_rank_and_step(ranks, amounts, operations, monkeypatch):
+    monkeypatch.setattr(communication, "_or_slow", lambda exposed, *_: exposed)
+    all_ranks = SimpleNamespace(
+        steps=np.arange(1), ranks=np.arange(ranks), spread=lambda amounts: np.full((ranks, 1), amounts.sum() / ranks),
+        culprits=lambda *_: np.ones(ranks, np.bool_), of=lambda _: np.full((ranks, 1), 90.0),
+        loss=lambda *_: Loss(5, "replay", ("communication",), 5, 5), waiting_ns=lambda _: 5,
+    )  # fmt: skip
+    members = SimpleNamespace(op=np.full(len(amounts), "AllGather", object), rank=np.arange(len(amounts)) % ranks)
+    (found,) = communication._exposed_finding(all_ranks, members, np.array(amounts), None, "")
+    assert found.evidence["operations_per_step"] == operations

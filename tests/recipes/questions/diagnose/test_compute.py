@@ -354,3 +354,10 @@ def test_what_a_rank_does_alone_is_found_beside_what_it_does_slowly():
     )
     assert most_added(all_ranks, np.array([3])) == ("3", 1.0)
     assert most_added(all_ranks, np.array([0])) == ("1", 0.0)
+
+
+def test_what_takes_most_of_a_rank_is_told_beside_causes_of_ranks_only():
+    uneven, of_all = cause("imbalance", [2], 100), cause("jitter", [0, 1, 2, 3], 900)
+    assert compute._takes_most(uneven, [uneven, cause("straggler", [2], 90)])
+    assert not compute._takes_most(uneven, [uneven, cause("straggler", [2], 110)])
+    assert compute._takes_most(uneven, [uneven, replace(of_all, rows=np.empty(0, np.int64))])

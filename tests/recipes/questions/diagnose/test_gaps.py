@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from tests.making import collective, copy, kernel, make_run
 
-from alltrace.recipes.questions.diagnose.gaps import CLASSES, regions_of
+from alltrace.recipes.questions.diagnose.gaps import CLASSES, _launch_ns, _short, regions_of
 from alltrace.recipes.questions.diagnose.rank_facts import gather
 
 MS = 1_000_000
@@ -292,7 +292,10 @@ def test_time_in_which_a_device_copies_is_never_lost_to_launching(tmp_path, seed
     assert sum(times_of(found).values()) == int(judged.sum()) * tick
 
 
-@pytest.mark.parametrize(("kernels", "last_end", "end"), [([], 380, 380), ([360], 380, 350), ([], 391, 350)])
+@pytest.mark.parametrize(
+    ("kernels", "last_end", "end"),
+    [([], 380, 380), ([360], 380, 350), ([], 391, 350), ([], 390, 390)],  # at most as long as the step, which takes 40
+)
 def test_the_last_step_ends_with_a_barrier_behind_it(kernels, last_end, end):
     first = {"step": 1, "start": 290, "end": 300, "kind": "step", "device_start": 290, "device_end": 310}
     rows = [first, {**first, "step": 2, "start": 310, "end": 350, "device_start": 310, "device_end": 350}]
@@ -306,3 +309,25 @@ def test_a_host_that_is_late_with_a_barrier_after_the_last_kernel_pauses(tmp_pat
     found = times_of(facts_of(tmp_path / "run", api=api, kernels=kernels))
     assert found["host-pause"] == 5 * MS
     assert found["communication"] > 0.9 * MS
+
+
+def test_the_time_between_launches_is_of_their_order_in_time():
+    starts = np.array([40, 50, 60])
+    assert _launch_ns(np.array([0, 10, 30]), starts) == 15
+    assert _launch_ns(np.array([30, 0, 10]), starts) == 15  # of several threads, whose kernels run in another order
+
+
+def test_a_row_of_short_kernels_ends_with_its_last_kernel():
+    starts = np.array([0, 2_000, 100_000])  # the third is launched too late to be a part of the row
+    short = _short(starts, starts + 1_000, np.array([-9, -8, 99_000]), np.zeros(3, np.bool_))
+    assert (short.starts.tolist(), short.ends.tolist()) == ([0], [3_000])
+    short = _short(starts[:2], starts[:2] + 1_000, np.array([-9, -8]), np.zeros(2, np.bool_))
+    assert (short.starts.tolist(), short.ends.tolist()) == ([0], [3_000])
+
+
+def test_a_pause_that_begins_as_the_first_wait_ends_is_behind_it(tmp_path):
+    wait = call(1000, MS + 2000, "cudaStreamSynchronize_v3020")
+    api = [call(-2000, -1000, correlation=1), wait, call(5 * MS - 1, 5 * MS, correlation=2)]
+    facts = facts_of(tmp_path / "run", api=api)
+    # from the end of the wait to the next launch
+    assert facts.paused_behind_ns == 5 * MS - 1 - (MS + 2000)

@@ -124,6 +124,7 @@ def test_a_fused_attention_spares_casts_and_multiplies_in_half_precision(tmp_pat
         (108, 0.0),
         (109, 1 - 109 / 216),
         (54, 1 / 2),
+        (1, 1 - 1 / 108),
         (1080, 0.0),
         (None, 0.0),
     ],

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tests.recipes.questions.diagnose.time_sliced import KERNELS, NAMES, OTHERS_NS, US, Device, run_of, undisturbed_ns
 
-from alltrace.recipes.questions.diagnose.time_slices import Launches, time_slices
+from alltrace.recipes.questions.diagnose.time_slices import Launches, _usual, time_slices
 
 ALONE = {0: Device(others_ns=0)}
 
@@ -184,3 +184,7 @@ def test_a_kernel_that_is_interrupted_in_every_launch_loses_the_share_that_other
     share = 5 * OTHERS_NS / (4 * sum(USUAL_US) * US + 5 * OTHERS_NS)
     assert found.beyond_ns[:, 5] == pytest.approx([share * 4 * 6_000 * US] * 10)
     assert found.launches == 50
+
+
+def test_the_usual_time_of_a_kernel_is_that_of_its_lowest_tenth():
+    assert _usual(np.arange(111, 100, -1), np.zeros(11, np.int64), 1).tolist() == [102]

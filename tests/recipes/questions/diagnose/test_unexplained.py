@@ -143,3 +143,11 @@ def test_ranks_that_share_a_device_are_said_to(tmp_path):
     notes = " ".join(make_run(tmp_path, {0: own, 1: own}).recipe("diagnose").notes)
     assert "ranks 0-1 share a device" in notes
     assert "rank 0-1: its device is a slice (MIG)" in notes
+
+
+def test_what_is_unexplained_says_how_much_of_the_time_it_takes():
+    (found,) = unexplained.find(in_doubt(800), ())
+    assert found.advice.startswith(
+        "Devices compute for 20 % of the time only, and no finding explains the rest; for 80 %"
+    )
+    assert found.evidence == {"compute_share": 0.2, "stalled_ns_per_step": 800}
