@@ -161,6 +161,13 @@ def test_the_report_says_who_it_is_about(write):
     )
 
 
+def test_a_process_of_kernels_alone_is_of_a_gpu_and_of_a_text_has_no_number(write):
+    kernel = gpu("kernel", "gemm", 1_000_030, 10, 77)
+    with closing(open_report(write(trace([{**kernel, "pid": "GPU"}])))) as reader:
+        (process,) = reader.report.processes
+    assert (process.pid, process.gpu) == (0, True)
+
+
 @pytest.mark.parametrize(
     ("written", "called"),
     [("thread 4001 (pt_main)", "pt_main"), ("thread 9 (pt_main)", "thread 9 (pt_main)"), ("main ", "main")],

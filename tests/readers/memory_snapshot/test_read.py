@@ -99,6 +99,14 @@ def test_a_snapshot_answers_what_lived_at_the_peak(write, tmp_path):
     ]
 
 
+def test_no_segment_is_no_byte_reserved(write):
+    trace = [event("alloc", 10, 4096, 500), event("free_completed", 20, 4096, 500)]
+    (rows,) = [b.to_pylist() for _, b in open_report(write(snapshot(segments=[], device_traces=[trace]))).stream(
+        ("allocations",)
+    )]  # fmt: skip
+    assert [(r["allocated_bytes"], r["reserved_bytes"]) for r in rows] == [(500, 0), (0, 0)]
+
+
 class Evil:
     def __reduce__(self):
         return (print, ("executed",))

@@ -103,6 +103,8 @@ def test_a_page_of_details_has_what_rules_said(read):
     rows = [
         '"S","","","","R","OPT","do it","global","12.5"',
         '"S","","","","R","INF","and more","",""',
+        '"S","","","","silent","INF","","",""',
+        '"S","","","","","INF","of no rule","",""',
         '"S","Duration","ns","5",',
     ]
     (found,) = read("\n".join([head, *(f"{LAUNCH % 0},{row}" for row in rows)])).launches

@@ -96,3 +96,9 @@ def test_fields_of_another_form(export, read):
     )
     assert [(r["time"], r["metric"], r["value"]) for r in got.rows("generic_metrics")] == [(5, "field 2", 2.5)]
     assert read(export({**events, "GENERIC_EVENT_DATA(genericEventId, value)": [(1, 2)]})).rows("generic_metrics") == []
+
+
+def test_fields_without_events_are_no_rows(export, read):
+    data = {"GENERIC_EVENT_DATA(genericEventId, fieldIdx, doubleVal REAL)": [(1, 2, 2.5)]}
+    got = read(export({"GENERIC_EVENTS(genericEventId, timestamp, typeId)": [], TYPES: [], **data}))
+    assert got.rows("generic_metrics") == []

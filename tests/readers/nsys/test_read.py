@@ -165,6 +165,11 @@ def test_a_wait_is_for_the_last_record_of_its_event_before_it(export, read, tid)
     assert got.column("syncs", "record_stream") == [7, 16, None, None, 21, None, None]
 
 
+def test_a_wait_finds_the_only_record_of_an_export(export, read, tid):
+    got = read(export({SYNCS: [(10, 11, 0, 17, 5, tid(9), 2, 3)], RECORDS: [(0, 1, 7, 4, tid(9), 3)]}))
+    assert (got.column("syncs", "record_correlation"), got.column("syncs", "record_stream")) == ([4], [7])
+
+
 def test_a_wait_without_records_of_events_has_no_record(export, read, tid):
     got = read(export({SYNCS: [(10, 11, 0, 17, 5, tid(9), 2, 3)], RECORDS: []}))
     assert (got.column("syncs", "event"), got.column("syncs", "record_correlation")) == ([3], [None])

@@ -165,3 +165,16 @@ def test_names_of_tables_with_a_suffix_are_one_set(tmp_path):
         ]
     assert all(n.endswith(UUID) for n in names)
     assert len(open_report(path).report.processes) == 1
+
+
+def test_a_number_of_compute_units_that_cannot_be_is_unknown(tmp_path):
+    path = write(tmp_path / "77_results.db")
+    with closing(sqlite3.connect(path)) as opened, opened:
+        for n, count in enumerate((0, -1, 2**31 - 1, 2**31)):
+            row = (10 + n, 9, 77, "GPU", n, "gfx942", f'{{"cu_count": {count}}}')
+            columns = "id, nid, pid, type, type_index, name, extdata"
+            opened.execute(f'INSERT INTO "rocpd_info_agent{UUID}" ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?)', row)
+    with closing(open_report(path)) as reader:
+        list(reader.stream(("kernels",)))
+        numbers = [d["sm_count"] for d in reader.dictionaries()["devices"].to_pylist()]
+    assert numbers == [304, 0, None, 2**31 - 1, None]

@@ -193,6 +193,20 @@ def test_counts_come_from_the_heads_of_pages(export):
         source.count_about("StringIds")
 
 
+def test_a_page_holds_no_more_rows_than_have_room(tmp_path, make):
+    nothings = [(None,)] * 84  # 6 bytes each, and 8 before them, fill a page
+    path = make(tmp_path / "a.sqlite", ["CREATE TABLE t (a INT)", ("INSERT INTO t VALUES (?)", nothings)],
+                [f"page_size={SIZE}"])  # fmt: skip
+    raw = bytearray(path.read_bytes())
+    with closing(open_sqlite(path)) as source:
+        assert source.count_about("t") == 84
+    at = raw.index(b"\x0d\0\0\0\x54")
+    raw[at + 4] = 85
+    path.write_bytes(raw)
+    with closing(open_sqlite(path)) as source, pytest.raises(InputError, match="is not a page of a table"):
+        source.count_about("t")
+
+
 def test_who_wants_few_rows_at_a_time_gets_them_before_all_pages_are_read(export, broken):
     broken(last_leaf(export), 0, b"\x02")
     with closing(open_sqlite(export)) as source:
