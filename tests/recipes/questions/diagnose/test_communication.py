@@ -339,3 +339,7 @@ def test_exposed_operations_are_counted_for_each_rank_and_step(ranks, amounts, o
     members = SimpleNamespace(op=np.full(len(amounts), "AllGather", object), rank=np.arange(len(amounts)) % ranks)
     (found,) = communication._exposed_finding(all_ranks, members, np.array(amounts), None, "")
     assert found.evidence["operations_per_step"] == operations
+    # of one culprit its own operations
+    all_ranks.culprits = lambda *_: np.arange(ranks) == 0
+    (of_one,) = communication._exposed_finding(all_ranks, members, np.array(amounts), None, "")
+    assert of_one.evidence["operations_per_step"] == sum(a > 0 for a in amounts[::ranks])

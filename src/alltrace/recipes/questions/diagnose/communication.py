@@ -306,9 +306,10 @@ def _exposed_finding(
         return []
     chosen = all_ranks.culprits(lost, _WAITS if needed else _EXPOSED)
     ranks, lost = tuple(all_ranks.ranks[chosen].tolist()), lost * chosen[:, None]
+    operations = (amounts > 0) & np.isin(members.rank, ranks)
     evidence = {
         "exposed_ns_per_step": float(np.round(lost[chosen].mean())),
-        "operations_per_step": round(float((amounts > 0).sum()) / max(len(all_ranks.steps) * len(ranks), 1), 1),
+        "operations_per_step": round(float(operations.sum()) / max(len(all_ranks.steps) * len(ranks), 1), 1),
         "all_exposed_ns_per_step": float(np.round(all_ranks.of("communication")[chosen].mean())),
     }
     ops, place = np.unique(members.op[amounts > 0].astype(str), return_inverse=True)
