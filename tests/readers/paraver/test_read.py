@@ -204,6 +204,29 @@ def test_a_trace_of_another_tool_is_refused_in_one_sentence(tmp_path, text):
     assert "give the profiler reports" in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (r"(?m)^([12]):0:", r"\1:1:"),  # a thread of the host has a CPU: it is no GPU for that
+        (r"(?m)^([12]):1:1:1:2:9:", r"\1:2:1:1:2:9:"),  # a stream moves to another: its first record tells its GPU
+    ],
+)
+def test_the_first_record_of_each_stream_tells_its_gpu(tmp_path, monkeypatch, old, new):
+    monkeypatch.setattr(parsing, "_BLOCK", 20)
+    path, labels = small(tmp_path), tmp_path / "out.row"
+    text, count = re.subn(old, new, path.read_text().replace(":1(1):", ":1(2):"))
+    assert count
+    path.write_text(text)
+    labels.write_text(
+        labels.read_text().replace("CPU SIZE 1\n", "CPU SIZE 2\n").replace("GPU-4\n", "GPU-4\nhost0.GPU-5\n")
+    )
+    reader = open_report(path)
+    rows = [(r["start"], r["end"], r["device"]) for _, b in reader.stream(["kernels"]) for r in b.to_pylist()]
+    assert sorted(rows) == [(5, 9, 0), (6, 20, 0)]
+    assert [d["uuid"] for d in reader.dictionaries()["devices"].to_pylist()] == ["GPU-4"]
+    reader.close()
+
+
 @pytest.mark.parametrize("suffix", [".row", ".pcf"])
 def test_a_trace_without_the_file_beside_it_is_refused(tmp_path, suffix):
     path = small(tmp_path)
