@@ -48,6 +48,19 @@ def test_partitions_are_groups_at_a_stride_and_those_across_known_ones():
     assert [p.tolist() for p in _partitions([0, 1, 2], [])] == [[0, 0, 1], [0, 0, 0], [0, 1, 0]]
 
 
+@pytest.mark.parametrize(("size", "lacking"), [(3, 4), (5, 7)])
+def test_an_odd_number_of_ranks_has_groups_of_odd_sizes_where_one_lacks_a_report(size, lacking):
+    ranks = [r for r in range(3 * size) if r != lacking]
+    assert [r // size for r in ranks] in [p.tolist() for p in _partitions(ranks, [])]
+
+
+def test_an_operation_without_rows_has_no_verdict():
+    labels = [np.array(label) for label in ([0, 0, 1, 1], [0, 1, 0, 1])]
+    none = np.empty((0, 4))
+    assert np.isinf(_costs([_evaluated(none, none, np.zeros(4), label) for label in labels])).all()
+    assert np.isnan(_median(none)).all()
+
+
 def test_where_a_group_lacks_a_rank_the_places_in_groups_are_not_those_of_the_grid():
     ranks = [0, 2, 3, 4, 5, 6, 7]
     partitions = [p.tolist() for p in _partitions(ranks, [frozenset({(0, 2, 3), (4, 5, 6, 7)})])]

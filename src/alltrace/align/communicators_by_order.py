@@ -40,6 +40,8 @@ _ALIKE = 0.7
 """The least share of operations with a counterpart for streams of one class."""
 _SAMPLE, _MOST_ROWS = 1 << 20, 1 << 12
 """Ends, and operations of each stream, that a class is judged by: the time to find a period grows with their square."""
+_TAIL = 64
+"""The last operations by which the streams are chosen that a late capture is compared with."""
 _BY_GRID = 0.6
 """How sure a communicator is that times do not show and others of the run suggest."""
 
@@ -247,7 +249,9 @@ def _classes(timelines: AnyTimelines, clocks: Mapping[int, RankClock]) -> Iterat
         # what a capture that begins late has follows from a stream that it meets, not from one that is elsewhere
         whole = [(lane, place) for _, lane, place in chosen.values() if len(lane.op) == len(first.op)]
         for apart, lane, place in [c for c in chosen.values() if len(c[1].op) < len(first.op)]:
-            for other, place_of in whole:
+            size = min(len(lane.op), _TAIL)
+            tails = [np.median(np.abs(other.end[-size:] - lane.end[-size:])) for other, _ in whole]
+            for other, place_of in (whole[n] for n in np.argsort(tails)[:2].tolist()):
                 at = positions(_member(other, component[other.rank]), _member(lane, component[lane.rank]))
                 late = lane.end[at >= 0] - other.end[at[at >= 0]]
                 if len(late) < len(lane.op) * _ALIKE:
@@ -292,10 +296,10 @@ def _partitions(ranks: Sequence[int], known: Collection[_Partition], *, joined: 
 
     If `joined`, also in those that join such groups at a stride and known ones, as tensor-parallel ranks of a pipeline.
     """
-    count = max(ranks) + 1 + (max(ranks) + 1) % 2  # the last may lack a report
-    at = np.array(ranks)
+    at, count = np.array(ranks), max(ranks) + 1
     partitions: dict[bytes, Int64] = {}
-    for base, total in ((at, count), (np.arange(len(ranks)), len(ranks))):
+    # the last rank of an odd count may lack a report
+    for base, total in ((at, count + count % 2), (at, count), (np.arange(len(ranks)), len(ranks))):
         divisors = sorted({math.gcd(t, total) for t in range(total)})
         for stride, whole in combinations(divisors, 2):
             if whole % stride == 0:
@@ -537,6 +541,8 @@ def _cycle(evidence: Sequence[_Judged], count: int) -> tuple[int, bool]:
 
 def _median(values: Floats) -> Floats:
     """The median of each column, NaN of one without any."""
+    if not len(values):
+        return np.full(values.shape[1], np.nan)
     many = np.isfinite(values).sum(axis=0)
     ordered = np.sort(values, axis=0)  # NaN last
     middle = np.stack((np.maximum(many - 1, 0) // 2, many // 2 * (many > 0)))
@@ -560,6 +566,8 @@ def _costs(evidence: Sequence[_Judged]) -> Floats:
     to stay for as long as it waits, and in a group with a stranger the stay is cut short.
     """
     costs = np.full(len(evidence), np.inf)
+    if not len(evidence[0].stay):  # it is not in the sample
+        return costs
     # where a stream lacks an operation, partitions of which others then have no partner would have less to explain
     shown = np.array([np.isfinite(one.stay).sum(axis=1) for one in evidence])
     whole = np.flatnonzero((shown == shown.max(axis=1, keepdims=True)).all(axis=0))

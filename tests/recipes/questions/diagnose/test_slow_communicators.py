@@ -210,6 +210,28 @@ def test_communicators_of_the_same_ranks_have_one_cause():
     assert [(rank, set(its)) for rank, its in found] == [(None, {0, 2})]
 
 
+PAIRS = [(0, 1), (0, 2), (0, 3), (4, 5), (6, 7), (8, 9), (10, 11), (12, 13), (1, 2), (5, 6)]
+
+
+def of_pairs(*took, ranks):
+    """Ten pairs with five operations each, of 64 MiB or, where the time is a tuple, of its size."""
+    its = [(one, 64 * MIB) if isinstance(one, int) else one for one in took]
+    rows = [(n, "AllReduce", size, ns) for n, (ns, size) in enumerate(its) for _ in range(5)]
+    return [(rank, sorted(slow)) for rank, slow in links(rows, ranks=ranks)]
+
+
+def test_a_link_needs_a_slow_communicator_of_its_own():
+    short = (3_000_000, 8 * MIB), (1_000_000, 8 * MIB)
+    took = (13_000_000, 13_000_000, short[0], *[10_000_000] * 5, short[1], short[1])
+    assert of_pairs(*took, ranks=PAIRS) == [(None, [2])]
+
+
+def test_another_slow_communicator_of_the_ranks_of_a_link_is_a_cause_of_its_own():
+    ranks = [(0, 1), (0, 2), (0, 1), *PAIRS[3:8], (4, 5), (6, 7)]
+    took = (20_000_000, 20_000_000, (10_000_000, 8 * MIB), *[10_000_000] * 5, *[(1_000_000, 8 * MIB)] * 2)
+    assert of_pairs(*took, ranks=ranks) == [(0, [0, 1]), (None, [2])]
+
+
 def test_the_rank_with_most_slow_communicators_is_named():
     ranks = [*PLANES, (5, 10)]
     extra = [(7, "AllReduce", 4 * MIB, 900_000)] * 5

@@ -26,7 +26,9 @@ from alltrace.trace.distinct import distinct_rows, occurrences, sorted_groups, v
 _MIX = np.int64(0x9E3779B97F4A7C1)  # an odd number; its multiples distinguish sets of names
 
 _DEVIATIONS = 3.0
-"""Durations that are so many standard deviations away from the median, in logarithms, are left out of a mean."""
+"""Durations that are so many standard deviations away from the median, in logarithms, are left out of a mean,"""
+
+_FEWEST = 5  # if there are as many
 
 
 def even_durations(run: RecoveredTime, ranks: Int64, steps: Int64, apart: Flags, even: Flags) -> Int64:
@@ -67,7 +69,7 @@ def even_durations(run: RecoveredTime, ranks: Int64, steps: Int64, apart: Flags,
         # in logarithms: durations that vary much are skewed
         far = _DEVIATIONS * (np.log(quartiles[2] / quartiles[0]) / _QUARTILES_APART + _USUAL_WORK)
         group = np.repeat(np.arange(len(begins)), having)
-        plain = np.abs(np.log(ordered / quartiles[1][group])) <= far[group]
+        plain = (np.abs(np.log(ordered / quartiles[1][group])) <= far[group]) | (having[group] < _FEWEST)
         usual = np.bincount(group, ordered * plain) / np.bincount(group, plain)
         factor[node] = usual[same] / took
     return run.with_factors(factor)

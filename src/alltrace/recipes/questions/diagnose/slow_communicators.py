@@ -111,8 +111,8 @@ def slow_links(all_ranks: AllRankFacts, members: Members) -> list[SlowLink]:
         if not best:
             break
         links.append(SlowLink(best[0], explained[best[0]]))
-        of_link = {ranks[n] for n in explained[best[0]]}
-        judged, slow = ({n: one for n, one in these.items() if ranks[n] not in of_link} for these in (judged, slow))
+        of_link = explained[best[0]].keys()
+        judged, slow = ({n: one for n, one in these.items() if n not in of_link} for these in (judged, slow))
     for its in _alike(all_ranks).values():
         left = sorted((n for n in its if n in slow), key=lambda n: -slow[n].lost_ns)
         while left:
@@ -143,13 +143,14 @@ def _explained(
         least_ns = max((one.usual_ns for one in own.values()), default=0.0) / _SHORT
         if all(n in own or one.ratio >= _SLOWER or one.took_ns < least_ns for n, one in its.items()):
             slower |= own
-    if not any(n in slow for n in slower):
+    if not slower:
         return {}
     most = _SLOW_RATE * max(slower.values(), key=lambda one: one.usual_ns).ratio
     slower = {n: one for n, one in slower.items() if one.ratio < most}
     much = _LEAST_PART * max(one.lost_ns for one in slower.values())
     far = np.sqrt(max(one.ratio for one in slower.values()))
-    return {n: one for n, one in slower.items() if one.lost_ns >= much or one.ratio >= far}
+    explained = {n: one for n, one in slower.items() if one.lost_ns >= much or one.ratio >= far}
+    return explained if any(n in slow for n in explained) else {}
 
 
 def _judged(all_ranks: AllRankFacts, members: Members) -> dict[int, SlowCommunicator]:
