@@ -183,32 +183,10 @@ def test_few_partitions_explain_all_places():
     assert [place for place, _ in chosen] == [0, 0, 2]
     assert all(score == pytest.approx(0.98, abs=0.021) for _, score in chosen)
     # one that is explained nearly as well by what explains others is explained by that
-    near = np.array([[5.0, 9.0], [5.0 + BY_MODES / 2, 5.0]])
-    assert [
-        place
-        for place, _ in _few(
-            near,
-            many[:2],
-            np.zeros(2, np.int64),
-            np.ones(2, np.int64),
-            np.zeros(near.shape, np.int64),
-            NO_PAIRS[:2],
-            NONE[:2, :2],
-        )
-    ] == [0, 0]
-    far = np.array([[5.0, 9.0], [5.0 + 2 * BY_MODES, 5.0]])
-    assert [
-        place
-        for place, _ in _few(
-            far,
-            many[:2],
-            np.zeros(2, np.int64),
-            np.ones(2, np.int64),
-            np.zeros(far.shape, np.int64),
-            NO_PAIRS[:2],
-            NONE[:2, :2],
-        )
-    ] == [0, 1]
+    for more, expected in ((BY_MODES / 2, [0, 0]), (2 * BY_MODES, [0, 1])):
+        two = np.array([[5.0, 9.0], [5.0 + more, 5.0]])
+        equal = (np.zeros(2, np.int64), np.ones(2, np.int64), np.zeros(two.shape, np.int64))
+        assert [place for place, _ in _few(two, many[:2], *equal, NO_PAIRS[:2], NONE[:2, :2])] == expected
     # of equals the nearest, then the one with fewest groups
     equal = np.array([[5.0, 5.0, 5.0]])
     distance, groups = np.array([2, 1, 1]), np.array([1, 3, 2])
