@@ -50,13 +50,14 @@ def served(paths, scratch, kernels=None, begin=made_ready, history=None):
     for session in sessions:
         begin(session)
     app = make_app(sessions, token=TOKEN, host="127.0.0.1", port=port)
-    server = uvicorn.Server(uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1))
+    # requests of a page that closes end first, else their sockets stay open; on a busy machine that takes seconds
+    server = uvicorn.Server(uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=30))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
     thread.start()
 
     def stop():
         server.should_exit = True
-        thread.join(20)
+        thread.join(60)
         listening.close()
 
     return f"http://127.0.0.1:{port}/", stop
