@@ -11,6 +11,7 @@ from tests.align.collectives import LAYOUTS, Made, collected, pipeline, quality,
 from tests.align.tables import match_tables
 
 from alltrace.align import matching
+from alltrace.align.related_clocks import Placing
 from alltrace.api import open_run
 from alltrace.run.overlay import MEMBERS
 from alltrace.synth import write_run
@@ -206,6 +207,18 @@ def test_of_shared_sequence_numbers_with_a_dropped_event_time_decides():
     found = matched(made)
     assert quality(found, made) == (1.0, 1.0)
     assert found.unmatched == {0: 1, 1: 0}
+
+
+def test_named_operations_relate_clocks_though_a_member_has_nameless_ones_too():
+    times = np.cumsum(np.random.default_rng(2).uniform(1000, 3000, 60))
+    # stamps of a host that are off by 10 ms for every second rank
+    ends = [[(time + 10_000 * (rank % 2), n) for n, time in enumerate(times)] for rank in range(4)]
+    of_columns = (["c", "c", "e"] * 20, ["d", "d", "e"] * 20)
+    names = {0: of_columns[0], 1: [None, *of_columns[1][1:]], 2: of_columns[0], 3: of_columns[1]}
+    names |= {rank: [n.replace("e", "f") if n else n for n in names[rank]] for rank in (2, 3)}
+    placing = Placing({}, {}, dict.fromkeys(range(4), "a"), frozenset(range(4)))
+    made = hand_made(ends, names=names)
+    assert match_tables(made.tables, made.texts, placing=placing).unmatched == {0: 0, 1: 1, 2: 0, 3: 1}
 
 
 def test_a_gap_by_hand():

@@ -60,6 +60,9 @@ def test_the_law_is_checked_however_rounds_end(monkeypatch, fitted, round_, part
     assert {c.component for c in settled.clocks.values()} == {0}
 
 
+NAMED = SimpleNamespace(nameless=np.zeros(1, np.bool_), member=np.zeros(1), communicator=np.zeros(1))
+
+
 @pytest.mark.parametrize(
     ("clocks", "fitted", "explained", "withheld"),
     [
@@ -83,7 +86,7 @@ def test_communicators_that_explain_less_than_half_of_unrelated_hosts_are_withhe
     monkeypatch.setattr(matching, "_matched", lambda operations, clocks, its: (clocks, its.of(0).tolist()))
     operations = SimpleNamespace(
         extents=[0, 1],
-        kinds=SimpleNamespace(nameless=np.zeros(1, np.bool_)),
+        kinds=NAMED,
         of=lambda member: SimpleNamespace(end=np.zeros(3)),
         rank_of=lambda member: member,
     )
@@ -93,7 +96,5 @@ def test_communicators_that_explain_less_than_half_of_unrelated_hosts_are_withhe
 def test_named_communicators_are_not_withheld_whatever_they_explain(monkeypatch):
     of_few = matching_of(clocks_of(0, 1), score=0.1, explained=0.1, solution=None)
     monkeypatch.setattr(matching, "_settled", lambda *_: of_few)
-    operations = SimpleNamespace(
-        extents=[0, 1], kinds=SimpleNamespace(nameless=np.zeros(1, np.bool_)), rank_of=lambda member: member
-    )
+    operations = SimpleNamespace(extents=[0, 1], kinds=NAMED, rank_of=lambda member: member)
     assert match(operations) is of_few

@@ -305,7 +305,14 @@ def test_a_longer_step_that_brings_much_more_home_than_others_is_a_checkpoint_ho
         took = np.array([100, 100, 100, length, 100, 100])
         copied, none = np.array([4, 4, 4, saved, 4, 4]), np.zeros(6, int)
         found = SimpleNamespace(
-            rank=0, took=took, starts=none, ends=took, copied=copied, computed=none, saves=np.zeros(6, bool)
+            rank=0,
+            took=took,
+            starts=none,
+            ends=took,
+            copied=copied,
+            computed=none,
+            prepared=none,
+            saves=np.zeros(6, bool),
         )
         return list(steps._kinds([found], {0: np.arange(6)}).values())
 
@@ -322,7 +329,7 @@ def test_checkpoints_in_a_quarter_of_the_steps_are_ordinary_steps(every, kind):
     took, none = np.where(saving, 200, 100), np.zeros(24, int)
     copied = np.where(saving, 400_000, 4)
     found = SimpleNamespace(
-        rank=0, took=took, starts=none, ends=took, copied=copied, computed=none, saves=np.zeros(24, bool)
+        rank=0, took=took, starts=none, ends=took, copied=copied, computed=none, prepared=none, saves=np.zeros(24, bool)
     )
     kinds = steps._kinds([found], {0: np.arange(24)})
     assert {kinds[step] for step in np.flatnonzero(saving).tolist()} == {kind}
@@ -333,5 +340,7 @@ def test_checkpoints_in_a_quarter_of_the_steps_are_ordinary_steps(every, kind):
 def test_a_long_step_that_names_a_save_is_a_checkpoint_where_at_most_half_of_all_do(saving, kind):
     saves, none = np.isin(np.arange(4), saving), np.zeros(4, int)
     took = np.array([100, 100, 100, 200])
-    found = SimpleNamespace(rank=0, took=took, starts=none, ends=took, copied=none, computed=none, saves=saves)
+    found = SimpleNamespace(
+        rank=0, took=took, starts=none, ends=took, copied=none, computed=none, prepared=none, saves=saves
+    )
     assert list(steps._kinds([found], {0: np.arange(4)}).values()) == ["step"] * 3 + [kind]

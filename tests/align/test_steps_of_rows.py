@@ -44,7 +44,7 @@ def test_without_such_a_range_steps_are_from_optimizer_to_optimizer():
 
 def steps_of(starts, ends, *, rank=0, numbers=None, **known):
     """The steps of a rank, of which only some is known."""
-    others = dict.fromkeys(("device", "took", "copied", "computed", "saves"), np.empty(0, np.int64))
+    others = dict.fromkeys(("device", "took", "copied", "computed", "saves", "prepared"), np.empty(0, np.int64))
     return RankSteps(rank, "range", starts, ends, numbers, **others | known)
 
 
@@ -176,10 +176,10 @@ def test_steps_are_numbered_by_lining_ranks_up():
     assert numbers_of([], "", {}, []) == {}
 
 
-def kinds_of(took, *, computed=None, copied=None, saves=None):
+def kinds_of(took, *, computed=None, copied=None, saves=None, prepared=None):
     count = len(took)
     took = np.array(took)
-    known = {"computed": computed, "copied": copied}
+    known = {"computed": computed, "copied": copied, "prepared": prepared}
     known = {name: np.zeros(count, np.int64) if own is None else np.array(own) for name, own in known.items()}
     saving = np.zeros(count, np.bool_) if saves is None else np.isin(np.arange(count), saves)
     steps = steps_of(np.zeros(count, np.int64), took, took=took, saves=saving, **known)
@@ -202,6 +202,22 @@ def test_longer_steps_that_copy_or_say_so_write_a_checkpoint():
     often = [100, 150, 100, 150, 100, 100, 150, 100, 100, 100, 100]
     assert kinds_of(often, saves=[1, 3, 6]) == ([], [])  # 3 of 11 are a part of the work
     assert kinds_of([*often, 100, 100], saves=[1, 3, 6]) == ([], [1, 3, 6])
+
+
+def test_a_later_step_warms_up_if_it_prepares_more_than_any_after_it():
+    took = [300, 150, 100, 101, 99, 100, 100, 100]
+    assert kinds_of(took, prepared=[9, 2, 1, 0, 1, 1, 0, 1])[0] == [0, 1]
+    # as many calls as later: a pause, and no warm-up
+    assert kinds_of(took, prepared=[9, 1, 1, 0, 1, 1, 0, 1])[0] == [0]
+    # without such calls in the first step the time alone shows it
+    assert kinds_of(took, prepared=[1, 1, 1, 0, 1, 1, 0, 1])[0] == [0, 1]
+    # steps differ by more, but what allocates is warming up all the same; what does that without losing time is not
+    uneven = [300, 115, 100, 120, 90, 120, 100, 90]
+    assert kinds_of(uneven, prepared=[9, 2, 0, 0, 0, 0, 0, 0])[0] == [0, 1]
+    assert kinds_of([300, 104, *uneven[2:]], prepared=[9, 2, 0, 0, 0, 0, 0, 0])[0] == [0]
+    assert kinds_of(uneven)[0] == [0]
+    assert kinds_of([115, *uneven[2:]], prepared=[1, 0, 0, 0, 0, 0, 0])[0] == [0]
+    assert kinds_of([115, *uneven[2:]])[0] == []
 
 
 def test_first_steps_that_take_longer_are_a_warm_up():

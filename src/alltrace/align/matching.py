@@ -133,15 +133,18 @@ class Matching:
 def match(operations: Timelines, placing: Placing | None = None, ranks: Sequence[PlacedRank] = ()) -> Matching:
     """Match the operations of all ranks, starting from what stamps and hosts say; an instance has two members or more.
 
-    Where nothing names operations, the stamps of a host are taken for one clock; if that explains too few of them, and
-    each report's own pattern enough, that pattern counts.
+    Where nothing names the operations of a member, the stamps of a host are taken for one clock; if that explains too
+    few operations, and each report's own pattern enough, that pattern counts.
     """
     if not operations.extents:
         none = np.zeros(0, np.int64)
         unmatched = dict.fromkeys(sorted(operations.rows), 0)
         return Matching(operations, {}, {}, {}, none, none, (), unmatched, _notes(operations.calls_only, 0, 0, {}))
     placing = placing or Placing()
-    by_host = placing.by_host() if operations.kinds.nameless.any() else placing
+    kinds = operations.kinds
+    # named operations relate a member's clock though it has nameless ones too
+    nameless = np.isin(kinds.member, kinds.member[kinds.communicator >= 0], invert=True) & kinds.nameless
+    by_host = placing.by_host() if nameless.any() else placing
     matching = _settled(operations, by_host, ranks)
     if by_host != placing and matching.score is not None and matching.score < LEAST_MATCHING_SCORE:
         by_report = _settled(operations, placing, ranks)

@@ -26,6 +26,7 @@ from alltrace.run.rank import Rank
 from alltrace.run.store import Run
 from alltrace.trace.arrays import Flags, Floats, Int64, coded, integers, is_one_of, nearest
 from alltrace.trace.distinct import distinct, folded, rows_by
+from alltrace.trace.host_patterns import ALLOCATIONS, CODE_CALLS, matching
 from alltrace.trace.kernel_rules import NOT_COMPUTE
 
 _SLOW = 1.2
@@ -47,6 +48,9 @@ _LEAST_LAUNCHED = 0.1
 _SAVED_BYTES = 64 << 10
 """A longer step that brings more than so many bytes beyond the usual ones back to the host writes a checkpoint, if
 others differ by less (`_DEVIATIONS`): the part of a model that one of many ranks has may be small."""
+
+_PREPARING = (*CODE_CALLS, *ALLOCATIONS)
+"""Calls that a program makes more often while it warms up."""
 
 _AGREEING = 0.9
 _LAUNCHED_BEFORE = 0.05
@@ -81,6 +85,7 @@ class RankSteps:
     copied: Int64  # bytes from the device to the host
     computed: Int64  # durations of the kernels and graphs it launched, but communication
     saves: Flags  # a range inside says that a checkpoint is written
+    prepared: Int64  # how many calls inside allocate memory, or load code
 
 
 class _Spans(NamedTuple):
@@ -125,7 +130,8 @@ def rank_steps(rank: Rank) -> RankSteps | None:
     done = np.maximum(spans.ends, device[:, 1])  # the lowest integer if there is no work
     took = done - np.maximum(spans.starts, np.concatenate(([_NONE], np.maximum.accumulate(done)[:-1])))
     saves = _saves(ranges, names, codes, spans.starts, spans.ends)
-    return RankSteps(rank.rank, *spans, device, took, copied, computed, saves)
+    prepared = np.searchsorted(work.preparing, spans.ends) - np.searchsorted(work.preparing, spans.starts)
+    return RankSteps(rank.rank, *spans, device, took, copied, computed, saves, prepared)
 
 
 def _by_ranges(rank: Rank, work: _DeviceWork, ranges: Any, names: Sequence[str | None], codes: Int64) -> _Spans | None:
@@ -349,7 +355,11 @@ class _DeviceWork:
         operations = Operations(np.zeros(len(keys), np.int8), keys)
         del work, keys
         self._known, launch = np.zeros(len(start), np.bool_), start.copy()
-        for calls in file_pieces(rank, "api", ("start", "correlation", *(("process",) if several else ()))):
+        preparing = []
+        for calls in file_pieces(rank, "api", ("start", "correlation", "name", *(("process",) if several else ()))):
+            names, codes = coded(calls.column("name"))
+            prepares = np.isin(codes, matching((t or "" for t in rank.texts(names).to_pylist()), _PREPARING))
+            preparing.append(integers(calls.column("start"), _NONE)[prepares])
             ids = correlations(calls, several=several)
             rows, many, own = operations.of(np.zeros(len(ids), np.int8), ids)
             at = rows if many is None else np.repeat(rows, many)
@@ -358,6 +368,7 @@ class _DeviceWork:
             self._known[own] = True
         del operations
         self._launch = launch
+        self.preparing = np.sort(np.concatenate((*preparing, np.empty(0, np.int64))))  # calls of `_PREPARING` begin
         self._sort([launch, start, end, to_host, computing])
 
     def _sort(self, columns: list[Int64]) -> None:
@@ -461,11 +472,11 @@ def _kinds(found: Sequence[RankSteps], numbers: dict[int, Int64]) -> dict[int, s
     """The kind of each step of the job: by its time and its kernels', medians over ranks, and its copies or words."""
     if not any(len(f.took) for f in found):
         return {}
-    each = [(numbers[f.rank], f.took, f.ends - f.starts, f.computed, f.copied, f.saves) for f in found]
-    number, *times, copied, saves = (np.concatenate(column) for column in zip(*each, strict=True))
+    each = [(numbers[f.rank], f.took, f.ends - f.starts, f.computed, f.prepared, f.copied, f.saves) for f in found]
+    number, *usual, copied, saves = (np.concatenate(column) for column in zip(*each, strict=True))
     steps, of = distinct(number)
     rows = rows_by(of).values()
-    taken, hosts, works = (np.array([np.median(values[its]) for its in rows]) for values in times)
+    taken, hosts, works, prepared = (np.array([np.median(values[its]) for its in rows]) for values in usual)
     most, saving = folded(np.maximum, of, copied, len(steps), 0), np.bincount(of, saves, len(steps)) > 0
     # what is written to files keeps the host alone
     longer = (taken > 1.1 * np.median(taken)) | (hosts > 1.1 * np.median(hosts))
@@ -478,10 +489,20 @@ def _kinds(found: Sequence[RankSteps], numbers: dict[int, Int64]) -> dict[int, s
     for place, step in enumerate(steps[: len(steps) // 2].tolist()):
         # hosts that are late in later steps make these as long; what the kernels of a cold device take shows it all the
         # same
-        if not _stands_out(taken, plain, place) and not (works[place] and _stands_out(works, plain, place)):
+        prepares = _prepares(prepared, plain, place) and taken[place] >= _SLOWER * np.median(taken)
+        prepares &= not place or taken[place - 1] >= taken[place]
+        # behind a first step that prepares more, a longer step that does not is a pause
+        by_time = not place or not _prepares(prepared, plain, 0)
+        warm = prepares or (by_time and _stands_out(taken, plain, place))
+        if not (warm or (by_time and works[place] and _stands_out(works, plain, place))):
             break
         kinds[step] = "warm-up"
     return kinds
+
+
+def _prepares(prepared: Floats, plain: Flags, place: int) -> bool:
+    """Whether a step allocates or loads more often than any later one."""
+    return bool(prepared[place] > prepared[place + 1 :][plain[place + 1 :]].max(initial=0))
 
 
 def _stands_out(taken: Floats, plain: Flags, place: int) -> bool:
