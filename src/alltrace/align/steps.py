@@ -486,23 +486,20 @@ def _kinds(found: Sequence[RankSteps], numbers: dict[int, Int64]) -> dict[int, s
     plain = ~(longer & (heavy | (saving & (saving.sum() <= len(steps) // 2))))
     often = (~plain).sum() >= max(_FEWEST, len(steps) / 4)  # what is done so often is a part of the work
     kinds = {step: "step" if own or often else "checkpoint" for step, own in zip(steps.tolist(), plain, strict=True)}
-    for place, step in enumerate(steps[: len(steps) // 2].tolist()):
+    first = len(steps) // 2
+    preparing = prepared > prepared[first:][plain[first:]].max(initial=0)
+    for place, step in enumerate(steps[:first].tolist()):
         # hosts that are late in later steps make these as long; what the kernels of a cold device take shows it all the
         # same
-        prepares = _prepares(prepared, plain, place) and taken[place] >= _SLOWER * np.median(taken)
-        prepares &= not place or taken[place - 1] >= taken[place]
+        warm = preparing[place] and taken[place] >= _SLOWER * np.median(taken)
+        warm &= not place or taken[place - 1] >= taken[place]
         # behind a first step that prepares more, a longer step that does not is a pause
-        by_time = not place or not _prepares(prepared, plain, 0)
-        warm = prepares or (by_time and _stands_out(taken, plain, place))
-        if not (warm or (by_time and works[place] and _stands_out(works, plain, place))):
+        if not warm and not (place and preparing[0]):
+            warm = _stands_out(taken, plain, place) or (works[place] and _stands_out(works, plain, place))
+        if not warm:
             break
         kinds[step] = "warm-up"
     return kinds
-
-
-def _prepares(prepared: Floats, plain: Flags, place: int) -> bool:
-    """Whether a step allocates or loads more often than any later one."""
-    return bool(prepared[place] > prepared[place + 1 :][plain[place + 1 :]].max(initial=0))
 
 
 def _stands_out(taken: Floats, plain: Flags, place: int) -> bool:
