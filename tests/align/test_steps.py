@@ -344,3 +344,18 @@ def test_a_long_step_that_names_a_save_is_a_checkpoint_where_at_most_half_of_all
         rank=0, took=took, starts=none, ends=took, copied=none, computed=none, prepared=none, saves=saves
     )
     assert list(steps._kinds([found], {0: np.arange(4)}).values()) == ["step"] * 3 + [kind]
+
+
+def test_a_stage_whose_micro_batches_are_alike_has_the_steps_of_the_others(tmp_path):
+    def kernels(names):
+        return [
+            kernel(start=10_000 * step + 700 * place, end=10_000 * step + 700 * place + 600, name=name)
+            for step in range(9)
+            for place, name in enumerate(names)
+        ]
+
+    ranks = {0: {"kernels": kernels("abcdefghijkl")}, 1: {"kernels": kernels("xyz" * 4)}}
+    table, _ = steps_of(make_run(tmp_path / "run", ranks))
+    rows = table.to_pylist()
+    assert [r["step"] for r in rows if r["rank"] == 0] == list(range(9))
+    assert [r["step"] for r in rows if r["rank"] == 1] == list(range(9))

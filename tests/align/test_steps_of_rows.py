@@ -9,6 +9,7 @@ from tests.making import kernel, make_run
 
 from alltrace.align.steps import (
     RankSteps,
+    _as_long,
     _between,
     _continued,
     _Family,
@@ -227,3 +228,63 @@ def test_first_steps_that_take_longer_are_a_warm_up():
     assert kinds_of([100, 300, 100, 101, 99, 100, 100, 100])[0] == []
     late = [100, 100, 100, 100, 100, 100, 100, 300]
     assert kinds_of([101, *late[1:]], computed=[200, 100, 100, 100, 100, 100, 100, 100])[0] == [0]
+
+
+def as_long(begun, sources, clocks=None):
+    """The starts of the steps of ranks that begin at these times, one a host; by whether ranges name them."""
+    hosts = "abcd"[: len(begun)]
+    run, _ = ranks_of([], hosts, clocks or dict.fromkeys(hosts, 0), [])
+    steps = []
+    for rank, (starts, source) in enumerate(zip(begun, sources, strict=True)):
+        ends = np.append(starts[1:], starts[-1] + 1)
+        ones = np.ones(len(starts), np.int64)
+        values = {
+            "took": ends - starts,
+            "copied": ones,
+            "computed": ones,
+            "prepared": ones,
+            "saves": np.arange(len(starts)) == 6,
+        }
+        device = np.stack((starts + 1, ends + 2), axis=1)
+        steps.append(RankSteps(rank, source, np.array(starts), ends, None, device, **values))
+    return _as_long(run, steps)
+
+
+BY_KERNELS = np.arange(5, 1005, 100)
+"""Ten steps of a rank that repeats itself once in each."""
+
+MICRO = np.concatenate([100 * np.arange(10) + at for at in (0, 7, 15, 70)])
+"""Four micro-batches in each of them."""
+
+
+def test_ranks_that_repeat_themselves_by_micro_batches_have_the_steps_of_the_others():
+    whole, parts = as_long([BY_KERNELS, np.sort(MICRO)], ["kernels", "kernels"])
+    assert whole.starts.tolist() == BY_KERNELS.tolist()
+    # cut where all of the first step is there
+    assert parts.starts.tolist() == [100 * step for step in range(10)]
+    assert parts.ends.tolist() == [*parts.starts[1:], 971]
+    assert (parts.device[:, 0] - parts.starts).tolist() == [1] * 10
+    assert (parts.device[:, 1] - parts.ends).tolist() == [2] * 10
+    assert parts.took.tolist() == [102, *[100] * 8, 71]
+    assert parts.computed.tolist() == parts.copied.tolist() == parts.prepared.tolist() == [4] * 10
+    assert parts.saves.tolist() == [False, True, *[False] * 8]
+
+
+def test_a_rank_that_was_recorded_in_part_has_the_whole_of_its_steps():
+    late = np.sort(MICRO)[5:-2]
+    assert as_long([BY_KERNELS, late], ["kernels", "kernels"])[1].starts.tolist() == [107 + 100 * n for n in range(8)]
+
+
+def test_periods_that_are_not_the_parts_of_other_steps_stay():
+    uneven = np.sort(np.random.default_rng(0).choice(1000, 40, replace=False))  # as of requests to a server
+    assert len(as_long([BY_KERNELS, uneven], ["kernels", "kernels"])[1].starts) == 40
+    for first in ("kernels", "range"):
+        named = as_long([BY_KERNELS, np.sort(MICRO)], [first, "range"])
+        assert [len(its.starts) for its in named] == [10, 40]
+    apart = as_long([BY_KERNELS, np.sort(MICRO)], ["kernels", "kernels"], {"a": 0, "b": 1})
+    assert [len(its.starts) for its in apart] == [10, 40]
+
+
+def test_ranges_say_which_periods_are_a_step_before_longer_periods_do():
+    twice, ranges, parts = as_long([BY_KERNELS[::2], BY_KERNELS, np.sort(MICRO)], ["kernels", "range", "kernels"])
+    assert (len(twice.starts), len(ranges.starts), len(parts.starts)) == (5, 10, 10)

@@ -56,6 +56,9 @@ _AGREEING = 0.9
 _LAUNCHED_BEFORE = 0.05
 """Where this share of the work was launched before the report begins, calls do not show to which step work belongs."""
 
+_UNEQUAL = 0.05
+"""Steps have equally many periods if the numbers differ by no more than this."""
+
 _LONGEST_SEQUENCE = 400_000
 _FEWEST = 2
 _FEWEST_KERNELS = 64
@@ -99,7 +102,7 @@ class _Spans(NamedTuple):
 
 def find_steps(run: Run, each: Iterable[RankSteps | None]) -> tuple[Any, tuple[str, ...]]:
     """The table `STEPS` of all ranks, by rank and step, and notes; `each` is what `rank_steps` found on every rank."""
-    steps = sorted((its for its in each if its is not None), key=lambda its: its.rank)
+    steps = _as_long(run, sorted((its for its in each if its is not None), key=lambda its: its.rank))
     notes = []
     if run.ranks and not steps:
         notes.append("no steps were found: no range names them, and the kernels do not repeat")
@@ -126,12 +129,17 @@ def rank_steps(rank: Rank) -> RankSteps | None:
     if spans is None:
         return None
     device, copied, computed = work.of_intervals(spans.starts, spans.ends)
-    # a step ends with its work on the device, or on the host where that is later; one that runs ahead is not waited for
-    done = np.maximum(spans.ends, device[:, 1])  # the lowest integer if there is no work
-    took = done - np.maximum(spans.starts, np.concatenate(([_NONE], np.maximum.accumulate(done)[:-1])))
     saves = _saves(ranges, names, codes, spans.starts, spans.ends)
     prepared = np.searchsorted(work.preparing, spans.ends) - np.searchsorted(work.preparing, spans.starts)
+    took = _took(spans.starts, spans.ends, device)
     return RankSteps(rank.rank, *spans, device, took, copied, computed, saves, prepared)
+
+
+def _took(starts: Int64, ends: Int64, device: Int64) -> Int64:
+    """`RankSteps.took`: a step ends with its work on the device, or on the host where that is later."""
+    done = np.maximum(ends, device[:, 1])  # the lowest integer if there is no work; what runs ahead is not waited for
+    took: Int64 = done - np.maximum(starts, np.concatenate(([_NONE], np.maximum.accumulate(done)[:-1])))
+    return took
 
 
 def _by_ranges(rank: Rank, work: _DeviceWork, ranges: Any, names: Sequence[str | None], codes: Int64) -> _Spans | None:
@@ -423,6 +431,47 @@ def _saves(ranges: Any, names: Sequence[str | None], codes: Int64, starts: Int64
     return result
 
 
+def _as_long(run: Run, steps: list[RankSteps]) -> list[RankSteps]:
+    """The steps; those of others for ranks that repeat themselves several times in each, such as by micro-batches.
+
+    Of ranks whose clocks are related ranges are trusted, then the longest steps: kernels show the shortest period.
+    """
+    components = {c.host: c.component for c in run.manifest.clocks}
+    component = {r.rank: components.get(r.host, r.host) for r in run.ranks}
+    result = {f.rank: f for f in steps}
+    begun = {r: run.rank(r).clock.apply(_extents(f)[:, 0]) for r, f in result.items() if len(f.starts) > _FEWEST}
+    by_worth = sorted(begun, key=lambda r: (result[r].source != "kernels", float(np.diff(begun[r]).mean())))
+    leaders = {component[rank]: rank for rank in by_worth}
+    for rank, own in begun.items():
+        if result[rank].source == "kernels":
+            result[rank] = _together(result[rank], own, begun[leaders[component[rank]]])
+    return list(result.values())
+
+
+def _together(its: RankSteps, begun: Int64, others: Int64) -> RankSteps:
+    """The steps that begin at `begun`, as many together as there are from one of `others` to the next, if always so."""
+    length = int(np.median(np.diff(others)))
+    # the same part of a step may begin earlier or later than on the others; where nothing begins, no chance decides
+    shifts = np.array([[0], [1], [-1], [2], [-2], [3], [-3], [4]]) * length // 8
+    places = np.searchsorted(begun, np.append(others, others[-1] + length) + shifts)
+    counts = np.diff(places)
+    usual = np.median(counts, axis=1, keepdims=True)
+    right = (usual > 1) & (np.abs(counts - usual) <= _UNEQUAL * usual)
+    best = right.sum(axis=1).argmax()
+    places, right = places[best], right[best]
+    if right.sum() < _AGREEING * max(len(right) - 2, 2):
+        return its
+    first, last = int(right.argmax()), len(right) - int(right[::-1].argmax())  # others were recorded in part
+    cuts, stop = places[first:last], int(places[last])
+    starts, ends = its.starts[cuts], its.ends[places[first + 1 : last + 1] - 1]
+    device = np.minimum.reduceat(its.device[:stop], cuts)
+    device[:, 1] = np.maximum.reduceat(its.device[:stop, 1], cuts)
+    sums = its.copied, its.computed, its.prepared
+    copied, computed, prepared = (np.add.reduceat(values[:stop], cuts) for values in sums)
+    saves, took = np.logical_or.reduceat(its.saves[:stop], cuts), _took(starts, ends, device)
+    return RankSteps(its.rank, its.source, starts, ends, None, device, took, copied, computed, saves, prepared)
+
+
 def _numbers(run: Run, found: Sequence[RankSteps]) -> dict[int, Int64]:
     """The number of each rank's steps: the program's own, else by lining the ranks up on the aligned clock, from 0.
 
@@ -454,11 +503,16 @@ def _numbers(run: Run, found: Sequence[RankSteps]) -> dict[int, Int64]:
     return {rank: n - lowest for rank, n in numbers.items()}
 
 
+def _extents(found: RankSteps) -> Int64:
+    """The start and end of each step on the device, or on the host where it has no device work."""
+    on_host = np.stack((found.starts, found.ends), axis=1)
+    return np.where(found.device[:, :1] != _NONE, found.device, on_host)
+
+
 def _middles(found: RankSteps) -> Int64:
-    """The middle of each step on the device, or on the host where it has no device work."""
-    on_device = found.device[:, :1] != _NONE
-    extents = np.where(on_device, found.device, np.stack((found.starts, found.ends), axis=1))
-    middles: Int64 = extents[:, 0] + (extents[:, 1] - extents[:, 0]) // 2
+    """The middle of each of `_extents`."""
+    first, last = _extents(found).T
+    middles: Int64 = first + (last - first) // 2
     return middles
 
 

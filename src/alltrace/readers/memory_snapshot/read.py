@@ -30,7 +30,6 @@ _MOST = 1 << 62
 _GIVEN = {"alloc": 1, "free_completed": -1}
 _RESERVED = {"segment_alloc": 1, "segment_map": 1, "segment_free": -1, "segment_unmap": -1}
 _HELD = ("active_allocated", "active_awaiting_free", "active_pending_free")
-_BYTES_OF_AN_EVENT = 100
 
 
 class SnapshotReader(HeldReader):

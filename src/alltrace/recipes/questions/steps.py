@@ -3,7 +3,7 @@
 Steps are found by ranges that name them: `step 12`, `iteration 12`, `train_step`, and what PyTorch, Lightning,
 DeepSpeed, JAX, TensorFlow, TensorRT-LLM, vLLM and SGLang call them. Of nested ranges, those that each contain one
 optimizer step count, otherwise the outermost. If only optimizers are named, each ends a step; without names, the period
-of the kernel sequence is used.
+of the kernel sequence is used. A rank that repeats itself by micro-batches has the steps of the others.
 
 A warm-up step is one at the beginning that takes longer than the others, by more than these differ, from the end of the
 step before on the device to its own; a checkpoint step copies far more to the host than others, or has a range that

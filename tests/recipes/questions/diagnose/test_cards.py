@@ -182,6 +182,10 @@ def test_every_fault_of_a_capture_has_a_sentence(where, ranks):
             "All ranks of node0 compute 20 % slower than those of other hosts",
         ),
         (row("imbalance", (3,), work_ratio=1.5), "Rank 3 has 50 % more work than the others"),
+        (
+            row("imbalance", range(16), work_ratio=1.5),
+            "Another rank has the most work in each step, by 50 % on average",
+        ),
         (row("imbalance", (3,), slowdown=1.3, breadth=0.2), "Some kernels take 30 % longer on rank 3 than elsewhere"),
         (row("imbalance", (3, 4), slowdown=1.3), "Another rank is slowest in each step, by 30 % in the middle"),
         (

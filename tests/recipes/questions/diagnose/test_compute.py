@@ -12,7 +12,7 @@ import pytest
 from tests.making import collective, kernel, make_run
 from tests.recipes.work import module, operator
 
-from alltrace.recipes.analysis.variation import Variation
+from alltrace.recipes.analysis.variation import Variation, variation
 from alltrace.recipes.questions.diagnose import compute
 from alltrace.recipes.questions.diagnose.compute import _Cause
 from alltrace.recipes.questions.diagnose.finding import Loss
@@ -361,3 +361,19 @@ def test_what_takes_most_of_a_rank_is_told_beside_causes_of_ranks_only():
     assert compute._takes_most(uneven, [uneven, cause("straggler", [2], 90)])
     assert not compute._takes_most(uneven, [uneven, cause("straggler", [2], 110)])
     assert compute._takes_most(uneven, [uneven, replace(of_all, rows=np.empty(0, np.int64))])
+
+
+@pytest.mark.parametrize(
+    ("more", "ratio"),
+    [
+        ((3, 2, 1, 0), None),  # of 1,000, which nobody notices
+        ((400, 8, 6, 0), 1.39),  # most of the time is lost by the one of which the others have nearly the same work
+    ],
+)
+def test_uneven_steps_are_told_by_what_costs_the_time_and_not_at_all_if_all_have_the_same(monkeypatch, more, ratio):
+    own = np.array([[1000.0 + more[(rank + step) % 4] for step in range(12)] for rank in range(4)])
+    monkeypatch.setattr(compute, "most_added", lambda *_: ("", 0.0))
+    all_ranks = SimpleNamespace(named=str, steps=np.arange(12), judges_hosts=False)
+    uneven = replace(variation(own, 0.005, spread=False), slow=np.zeros(own.shape, np.bool_))
+    found = compute._uneven_work(all_ranks, SimpleNamespace(own=own), uneven, 0.005)
+    assert [c.evidence["work_ratio"] for c in found] == ([] if ratio is None else [pytest.approx(ratio, abs=0.01)])

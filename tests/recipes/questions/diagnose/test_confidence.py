@@ -76,6 +76,18 @@ def test_what_nobody_knows_is_no_better_than_a_guess():
     assert sure(found(), missing=(3,)) == sure(found())
 
 
+def test_what_others_wait_for_is_sure_beside_a_sure_wait_for_a_missing_rank():
+    exposed = found(classes=("communication",), kind="exposed-communication")
+
+    def beside(**given):
+        absent = found(claim=60_000, classes=("communication",), kind="missing-rank", **given)
+        return sure(exposed, (absent,), missing=(3,))
+
+    assert beside() == sure(found())
+    assert beside(own=0.1, basis="ceiling") <= 0.6
+    assert beside(unknown="not known") <= 0.6
+
+
 def test_of_a_loss_that_is_sure_one_kind_is_as_likely_as_the_other():
     def withheld(least_ns, **given):
         finding = found(claim=600_000, unknown="one or the other")

@@ -248,7 +248,7 @@ def _causes(all_ranks: AllRankFacts) -> list[_Cause]:
     return [
         *_stalls(disturbed, stalled),
         *(_throttling(all_ranks, work, values, group) for group in _together(changed)),
-        *_one_of_each([*_slow_devices(all_ranks, work, slow), *_uneven_work(all_ranks, work, uneven)]),
+        *_one_of_each([*_slow_devices(all_ranks, work, slow), *_uneven_work(all_ranks, work, uneven, least)]),
         *_random(all_ranks, work, slow, uneven),
     ]
 
@@ -439,8 +439,8 @@ def _share_beyond(values: Floats, usual: float) -> Floats:
     return np.where(values > usual, 1 - usual / np.where(values > usual, values, 1.0), 0.0)
 
 
-def _uneven_work(all_ranks: AllRankFacts, work: SameWork, uneven: Variation) -> list[_Cause]:
-    """Ranks with more work: always the same ranks, and others in each step."""
+def _uneven_work(all_ranks: AllRankFacts, work: SameWork, uneven: Variation, least: float) -> list[_Cause]:
+    """Ranks with more work, by the share `least` or more: always the same ranks, and others in each step."""
     values = uneven.values
     own = np.nan_to_num(work.own)
     beyond = np.nan_to_num(own - own / np.where(values > 0, values, np.nan))
@@ -466,14 +466,16 @@ def _uneven_work(all_ranks: AllRankFacts, work: SameWork, uneven: Variation) -> 
     if total.any():
         rows = np.flatnonzero(total >= _CULPRIT * total.max())
         causes.append(_uneven_cause(all_ranks, uneven, rows, lost, "imbalance", "uneven steps"))
-    return causes
+    return [cause for cause in causes if cause.evidence["work_ratio"] >= 1 + least]
 
 
 def _uneven_cause(
     all_ranks: AllRankFacts, uneven: Variation, rows: Int64, lost: Floats, kind: str, advice: str
 ) -> _Cause:
-    more = uneven.values[rows][lost[rows] > 0]
-    evidence = {"work_ratio": float(np.nanmedian(more)) if len(more) else 1.0, **_variation_evidence(uneven)}
+    known = (lost[rows] > 0) & ~np.isnan(uneven.values[rows])
+    more = uneven.values[rows][known]
+    ratio = float(np.average(more, weights=lost[rows][known])) if len(more) else 1.0
+    evidence = {"work_ratio": ratio, **_variation_evidence(uneven)}
     where, surety = most_added(all_ranks, rows)[0], _surety(uneven, more - 1)
     return _cause(all_ranks, kind, advice, rows, lost, where, evidence, surety, more_work=True)
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 from alltrace.recipes.questions.diagnose.all_rank_facts import AllRankFacts
-from alltrace.recipes.questions.diagnose.finding import LEAST_SHARE
+from alltrace.recipes.questions.diagnose.finding import DOUBTFUL, LEAST_SHARE
 from alltrace.recipes.questions.diagnose.ranking import Ranked
 from alltrace.recipes.questions.diagnose.recovered_time import MOST_ERROR
 
@@ -40,8 +40,8 @@ def confidence_of(ranked: Ranked, all_ranks: AllRankFacts, rows: Sequence[Ranked
     * the detector's own odds, by their square root: its margin, and how often what it looks for comes back;
     * the size of the loss, by its fourth root, and its margin over the largest smaller one of another kind (`_FAR`);
     * no replay, or one that is away from the run; communicators that are not sure, by the square of their score;
-    * nothing known of who waits for whom, or a wait for communication while ranks have no report; of a loss of which
-      only the kind is unknown, one kind is as likely as the other;
+    * nothing known of who waits for whom, or a wait for communication while ranks have no report, unless the waits for
+      these are a finding; of a loss of which only the kind is unknown, one kind is as likely as the other;
     * what the culprits' reports do not show, and a loss that its own classes do not hold.
     """
     finding, loss = ranked.finding, ranked.finding.loss
@@ -67,7 +67,9 @@ def confidence_of(ranked: Ranked, all_ranks: AllRankFacts, rows: Sequence[Ranked
         odds *= 1.0 if score is None else max(score, 0.01) ** 2
         waits = "communication" in loss.classes and finding.kind != "missing-rank"
         if waits and all_ranks.alignment.run.manifest.missing_ranks:
-            odds *= _OF_NOBODY_KNOWN
+            absent = (r for r in rows if r.finding.kind == "missing-rank" and r.lost_ns)
+            if all(confidence_of(other, all_ranks, rows) < DOUBTFUL for other in absent):
+                odds *= _OF_NOBODY_KNOWN
     if loss.estimate_ns > loss.own_ns:
         odds *= max(loss.own_ns / loss.estimate_ns, 0.5)
     odds *= max(all_ranks.covered_share(finding.ranks), 0.5)

@@ -56,6 +56,7 @@ def headline(row: Mapping[str, Any], total: int) -> str:
     words = {"ranks": named, "hosts": ", ".join((row["hosts"] or ())[:_MOST_HOSTS]) or named, "where": where}
     known = {
         "named": bool(ranks) or None,
+        "others": len(ranks) < total or None,
         "needed": row["needed_at_once"] or None,
         "communication": where == "communication" or None,
     }
@@ -122,7 +123,8 @@ _HEADLINES: dict[str, tuple[str, ...]] = {
     ),
     "slow-host": ("all ranks of {hosts} compute {slowdown:more} slower than those of other hosts",),
     "imbalance": (
-        "{ranks} {has|have} {work_ratio:more} more work than the others",
+        "{others:known}{ranks} {has|have} {work_ratio:more} more work than the others",
+        "{work_ratio:known}another rank has the most work in each step, by {work_ratio:more} on average",
         "{breadth:known}some kernels take {slowdown:more} longer on {ranks} than elsewhere",
         "another rank is slowest in each step, by {slowdown:more} in the middle",
     ),
