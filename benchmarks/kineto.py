@@ -1,4 +1,4 @@
-"""A trace of the PyTorch profiler to a run, and its summaries, next to `orjson.loads` and `json.loads` of the file.
+"""A trace of the PyTorch profiler to a run, next to `orjson.loads` and `json.loads`; its summaries, and `diagnose`.
 
 `ALLTRACE_KINETO` names another trace than the simulated one.
 """
@@ -35,7 +35,7 @@ def run(runs: int) -> list[str]:
     source = Path(given) if given else kineto_trace()
     with tempfile.TemporaryDirectory() as folder:
         rows = _compare(source, Path(folder), runs)
-        return rows if given else [*rows, _larger(source, Path(folder))]
+        return rows if given else [*rows, *_larger(source, Path(folder))]
 
 
 def _compare(source: Path, folder: Path, runs: int) -> list[str]:
@@ -68,11 +68,17 @@ def _compare(source: Path, folder: Path, runs: int) -> list[str]:
         f" {slowest} the most with {asked[slowest][0].cpu_s:.2f} s and {max(t[0].peak_mb for t in asked.values()):.0f}"
         " MB |"
     )
-    return rows
+    return [*rows, _diagnosed(output)]
 
 
-def _larger(source: Path, folder: Path) -> str:
-    """The row of a trace with the same events several times, which is as many times as large."""
+def _diagnosed(run: Path) -> str:
+    taken, millions = run_once([*ALLTRACE, "diagnose", str(run)]), _events(run) / 1e6
+    figures = f"{taken.cpu_s / millions:.2f} s CPU per million events, {taken.peak_mb:.0f} MB in all"
+    return f"| `diagnose` of a run of Kineto, {millions:.2f} M rows | - | - | {figures} |"
+
+
+def _larger(source: Path, folder: Path) -> tuple[str, str]:
+    """The rows of a trace with the same events several times, which is as many times as large."""
     content = source.read_bytes()
     mark = b'"traceEvents": ['
     begin, end = content.index(mark) + len(mark), content.rindex(b'\n], "traceName"')
@@ -87,10 +93,11 @@ def _larger(source: Path, folder: Path) -> str:
     taken = run_once([*ALLTRACE, "import", str(path), "-o", str(output), "--jobs", "1"])
     millions = _events(output) / 1e6
     size = path.stat().st_size / 1e9
-    return (
+    imported = (
         f"| Kineto to a run directory, {millions:.2f} M rows, a file of {size:.2f} GB | - | - | "
         f"{taken.cpu_s / millions:.2f} s CPU per million events, {taken.peak_mb:.0f} MB in all |"
     )
+    return imported, _diagnosed(output)
 
 
 def _events(run: Path) -> int:

@@ -7,7 +7,7 @@ from xml.etree import ElementTree as ET
 import pytest
 from tools import make_growth_chart
 
-from benchmarks import growth, in_turn, measure, processes, recorded_rows
+from benchmarks import growth, in_turn, kineto, measure, processes, recorded_rows
 from benchmarks.__main__ import main
 from benchmarks.in_turn import difference
 from benchmarks.measure import Taken
@@ -39,6 +39,28 @@ def test_in_turn_needs_either_a_command_or_the_questions(monkeypatch, capsys, ar
     with pytest.raises(SystemExit):
         in_turn.main()
     assert "expected arguments of alltrace, --questions or --imports" in capsys.readouterr().err
+
+
+def test_the_memory_of_diagnose_is_measured_for_a_trace_of_pytorch_and_one_four_times_as_large(monkeypatch, tmp_path):
+    source = tmp_path / "trace.json"
+    source.write_text('{"traceEvents": [{}\n], "traceName": "x"}')
+    sizes = {"run": 1_000_000, "larger": 4_000_000}
+    monkeypatch.delenv("ALLTRACE_KINETO", raising=False)
+    monkeypatch.setattr(kineto, "kineto_trace", lambda: source)
+    monkeypatch.setattr(kineto, "_events", lambda run: sizes[run.name])
+    monkeypatch.setattr(kineto, "side_by_side", lambda its, *_: {name: [Taken(1, 2, 300)] for name in its})
+    commands = []
+    monkeypatch.setattr(
+        kineto, "run_once", lambda command: commands.append(command) or Taken(1, 2, 300 + len(commands))
+    )
+    rows = [row for row in kineto.run(1) if "`diagnose`" in row]
+    assert [(command[-2], Path(command[-1]).name) for command in commands if command[-2] == "diagnose"] == [
+        ("diagnose", "run"), ("diagnose", "larger")
+    ]  # fmt: skip
+    assert rows == [
+        "| `diagnose` of a run of Kineto, 1.00 M rows | - | - | 2.00 s CPU per million events, 301 MB in all |",
+        "| `diagnose` of a run of Kineto, 4.00 M rows | - | - | 0.50 s CPU per million events, 303 MB in all |",
+    ]
 
 
 def test_commands_in_turn_share_a_new_folder(monkeypatch, tmp_path):

@@ -16,12 +16,12 @@ from alltrace.align.communicators_by_order import (
     _distance,
     _evaluated,
     _few,
-    _finer,
     _group_stays,
     _groups,
     _likelihood,
     _median,
     _partitions,
+    _refinements,
     _spread,
     _Verdict,
 )
@@ -252,10 +252,10 @@ def test_a_place_alone_shows_another_partition_if_it_shows_more_than_saying_so_t
 
 def test_parts_of_the_groups_of_a_partition_explain_no_place_of_their_own():
     labels = [APART, np.array([0, 1, 2, 2]), np.array([0, 1, 0, 1]), np.zeros(4, np.int64)]
-    finer = _finer(labels)
-    assert finer.tolist() == [[False, True, False, False], *[[False] * 4] * 3]
+    refinements = _refinements(labels)
+    assert refinements.tolist() == [[False, True, False, False], *[[False] * 4] * 3]
     costs, many = np.array([[5.0, 9.0, 9.0, 9.0], [5.0, 3.0, 9.0, 9.0], [5.0, 9.0, 3.0, 9.0]]), np.full(3, 50.0)
-    assert _chosen(costs * many[:, None], many, finer)[0] == [0, 2]
+    assert _chosen(costs * many[:, None], many, refinements)[0] == [0, 2]
     assert sorted(_chosen(costs * many[:, None], many, np.zeros((4, 4), np.bool_))[0]) == [0, 1, 2]
 
 

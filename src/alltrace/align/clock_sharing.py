@@ -127,8 +127,8 @@ class Sharing:
         # nothing is known of how far apart clocks are that no ends connect
         connected = cells.joined(np.flatnonzero(np.isfinite(cells.late_ns)), np.arange(len(self.host)))
         known = np.where(tried[self.host] & np.isfinite(sigma), self.units.of_rank * len(self.host) + connected, -1)
-        for rows in rows_by(known).values():
-            if tried[self.host[rows[0]]]:
+        for group, rows in rows_by(known).items():
+            if group >= 0:
                 moved[rows] = apart[rows] - np.median(apart[rows])
         enough = np.bincount(ends.rank, minlength=len(moved)) > FEW
         far = np.bincount(self.host, enough & (np.abs(moved) > OUTLIER_SIGMAS**2 * sigma), len(tried)) > 0

@@ -413,7 +413,7 @@ def _judged(alike: _Class, known: Mapping[_Partition, set[int]], exchanges: set[
     joined = not all(lane.messages for lane in alike.lanes)
     labels = _partitions(ranks, known, joined=joined)
     evidence = [_evaluated(alike.start[:most], alike.end[:most], alike.slack, label) for label in labels]
-    finer = _finer(labels)
+    refinements = _refinements(labels)
     place = np.zeros(len(alike.op), np.int64)
     of_places: list[list[_Judged]] = []
     costs: list[Floats] = []
@@ -424,7 +424,7 @@ def _judged(alike: _Class, known: Mapping[_Partition, set[int]], exchanges: set[
         its = [_costs(judged) for judged in parts]
         counts = np.bincount(np.arange(len(rows)) % period, minlength=period)
         many = np.asarray(counts * len(ranks) * EVIDENCE, np.float64)
-        shared = shared and _chosen(np.array(its) * many[:, None], many, finer)[2] <= 0.0
+        shared = shared and _chosen(np.array(its) * many[:, None], many, refinements)[2] <= 0.0
         place[rows] = len(of_places) + (0 if shared else np.arange(len(rows)) % period)
         of_places += [of_op] if shared else parts
         costs += [np.mean(its, axis=0)] if shared else its
@@ -432,15 +432,15 @@ def _judged(alike: _Class, known: Mapping[_Partition, set[int]], exchanges: set[
     ops = set(alike.op.tolist())
     other = [partition for partition, its in known.items() if not ops & its]  # each communicator has one stream
     across = [partition for partition, its in known.items() if not its or its - exchanges]
-    whole = [partition for partition, its in known.items() if its - exchanges]
+    unnested = [partition for partition, its in known.items() if its - exchanges]
     distance = np.array(
-        [_distance(frozenset(g for g in its if g), other, across, len(ranks), whole) for its in of_labels]
+        [_distance(frozenset(g for g in its if g), other, across, len(ranks), unnested) for its in of_labels]
     )
-    sizes = np.array([one.label.max() for one in evidence])
+    group_counts = np.array([one.label.max() + 1 for one in evidence])
     observations = np.asarray(np.bincount(place, minlength=len(of_places)) * len(ranks) * EVIDENCE, np.float64)
     apart = np.array([[one.apart for one in its] for its in of_places])
     pairs = np.array([not joined and (one.groups == 2).all() for one in evidence])
-    few = _few(np.array(costs), observations, distance, sizes, apart, pairs, finer)
+    few = _few(np.array(costs), observations, distance, group_counts, apart, pairs, refinements)
     none: tuple[list[Members], float, float] = [()] * len(ranks), 0.0, np.inf
     of_place = [
         none if at is None or score < LEAST_MATCHING_SCORE else (of_labels[at], score, shown[at].varies)
@@ -460,16 +460,16 @@ def _distance(
     other: Collection[_Partition],
     known: Collection[_Partition],
     count: int,
-    finer: Collection[_Partition] = (),
+    unnested: Collection[_Partition] = (),
 ) -> int:
     """0 if a partition explains other operations, 1 if it makes a grid with one that explains any, else 2.
 
-    It is 4 if it has groups of a `finer` one whole: ranks that meet in one communicator rarely meet in another but that
-    of all.
+    It is 4 if its groups contain whole groups of an `unnested` one: ranks that meet in one communicator rarely meet in
+    another but that of all.
     """
     if partition in other:
         return 0
-    if len(partition) > 1 and any(set(b) < set(a) for one in finer for b in one for a in partition):
+    if len(partition) > 1 and any(set(b) < set(a) for one in unnested for b in one for a in partition):
         return 4
     size = max(map(len, partition), default=0)
     for one in known:
@@ -479,7 +479,7 @@ def _distance(
     return 2
 
 
-def _finer(labels: Sequence[Int64]) -> Flags:
+def _refinements(labels: Sequence[Int64]) -> Flags:
     """Of each two partitions whether the second's groups are parts of the first's, of which there are several."""
     return np.array(
         [
@@ -596,7 +596,7 @@ def _spread(values: Floats) -> Floats:
     return np.asarray((np.median(values) + values.mean()) / 2.0, np.float64)
 
 
-def _chosen(costs: Floats, many: Floats, finer: Flags) -> tuple[list[int], Floats, float]:
+def _chosen(costs: Floats, many: Floats, refinements: Flags) -> tuple[list[int], Floats, float]:
     """Few partitions that explain all places well, the costs with what modes may explain, and what the others gain.
 
     `costs` are places x partitions, all for `many` observations in each place. Another partition explains more than
@@ -611,7 +611,7 @@ def _chosen(costs: Floats, many: Floats, finer: Flags) -> tuple[list[int], Float
     explained, gain = bounded[:, chosen[0]], 0.0
     while len(chosen) < bounded.shape[1]:
         less = np.maximum(explained[:, None] - bounded, 0.0)
-        less[:, finer[chosen].any(axis=0)] = 0.0
+        less[:, refinements[chosen].any(axis=0)] = 0.0
         best = int(less.sum(axis=0).argmax())
         more = float(less[:, best].sum())
         placing = math.log(math.comb(len(costs), int(np.count_nonzero(less[:, best]))))
@@ -623,7 +623,7 @@ def _chosen(costs: Floats, many: Floats, finer: Flags) -> tuple[list[int], Float
 
 
 def _few(
-    costs: Floats, many: Floats, distance: Int64, groups: Int64, apart: Int64, pairs: Flags, finer: Flags
+    costs: Floats, many: Floats, distance: Int64, group_counts: Int64, apart: Int64, pairs: Flags, refinements: Flags
 ) -> list[tuple[int | None, float]]:
     """For each place the partition that explains it, and how sure that is from 0 to 1: few that explain all well.
 
@@ -635,7 +635,7 @@ def _few(
     possible = np.isfinite(costs).any(axis=1)
     if not possible.any():
         return [(None, 0.0)] * len(costs)
-    chosen, bounded, _ = _chosen(weighed[possible], many[possible], finer)
+    chosen, bounded, _ = _chosen(weighed[possible], many[possible], refinements)
     of_place = np.array(chosen)[bounded[:, chosen].argmin(axis=1)]
     sure: dict[int, float] = {}
     for one in np.unique(of_place).tolist():
@@ -648,7 +648,7 @@ def _few(
         equal = np.flatnonzero(surely < LEAST_MATCHING_SCORE)
         if len(equal) > 1:
             differ = apart[possible][its].max(axis=0)
-            best = int(equal[np.lexsort((groups[equal], distance[equal], differ[equal]))[0]])
+            best = int(equal[np.lexsort((group_counts[equal], distance[equal], differ[equal]))[0]])
             of_place[its] = best
             # where times speak against it more than modes explain, neither is sure
             clear = worse[best] <= 0.0 and (pairs[best] or not pairs[equal].any())

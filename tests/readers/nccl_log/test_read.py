@@ -274,3 +274,12 @@ def test_every_record_of_real_logs_is_accounted_for(corpus):
 def test_cpus_near_a_gpu(tmp_path, message, cpus):
     part = read(tmp_path, f"node7:8:9 [4] NCCL INFO {message}\n".encode())
     assert part.records.near_cpus == ({} if cpus is None else {0: cpus})
+
+
+def test_of_more_choices_than_there_is_room_for_the_others_are_counted(tmp_path, monkeypatch):
+    monkeypatch.setattr("alltrace.readers.nccl_log.lines.MOST_ENTRIES", 1)
+    head = b"node-0:10:10 [0] NCCL INFO "
+    choices = [b"%d Bytes -> Algo 1 proto 2 time 12.5\n" % size for size in (1024, 1024, 2048, 4096)]
+    log = read(tmp_path, b"".join(head + choice for choice in choices))
+    assert list(log.records.tuning.values()) == [2]
+    assert log.records.dropped == 2

@@ -7,6 +7,7 @@ import re
 import pytest
 from tests.together import together
 
+from alltrace.readers.training_log import read as reading
 from alltrace.readers.training_log.formats import own_pattern, parse
 from alltrace.readers.training_log.read import read_training
 from alltrace.trace.errors import UsageError
@@ -336,3 +337,12 @@ def test_a_pattern_of_the_users_own(tmp_path):
     ):
         with pytest.raises(UsageError, match=wrong):
             own_pattern(text)
+
+
+def test_of_more_steps_than_there_is_room_for_the_first_ones_have_all_their_ranks(tmp_path, monkeypatch):
+    monkeypatch.setattr(reading, "_MOST_STEPS", 2)
+    path = tmp_path / "a.log"
+    form = "{}: Training epoch 0, iteration {}/99 | train_step_timing in s: {}\n"
+    path.write_text("".join(form.format(rank, k, 1.0 + rank) for k in range(3) for rank in range(2)))
+    log = read_training(str(path))
+    assert [(s[0], s[1]["step_time_s"], s[3]) for s in log.steps] == [(0, 1.5, 2), (1, 1.5, 2)]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from alltrace.recipes.analysis.variation import _between, variation
+from alltrace.recipes.analysis.variation import _NORMAL, _apart, _between, _noise, variation
 
 LEAST = 0.005
 
@@ -88,3 +88,19 @@ def test_order_scale_and_what_all_ranks_share_do_not_matter(seed, ranks, steps, 
     assert not (plain.persistent & plain.sometimes).any()
     assert not plain.slow[plain.persistent | plain.sometimes].any()
     assert 0 <= plain.between <= 1
+
+
+def test_the_deviation_within_few_ranks_is_pooled_and_that_of_many_from_their_median():
+    deviations = np.array([[-1.0, 1.0, -1.0, 1.0]] * 3)
+    # a rank's median takes a degree of freedom, and each mean of four steps one of theirs
+    assert _noise(deviations, np.ones((3, 4), np.bool_)) == pytest.approx(np.sqrt(3 / 2 * 4 / 3))
+    assert _noise(np.repeat(deviations[:1], 8, axis=0), np.ones((8, 4), np.bool_)) == pytest.approx(
+        _NORMAL * np.sqrt(4 / 3)
+    )
+    assert np.isnan(_noise(deviations, np.array([[True, False, False, False]] * 3)))
+
+
+def test_parts_that_differ_by_less_than_counts_are_not_apart():
+    values = 1.0 + np.array([[0.003] * 6 + [0.006] * 2])
+    assert _apart(values, 0.002).tolist() == [[False] * 6 + [True] * 2]
+    assert not _apart(values, LEAST).any()

@@ -253,7 +253,7 @@ def test_the_sentence_calls_runs_by_their_names():
 
 
 def test_the_second_sentence_says_which_time_it_was():
-    changes = {"compute": -550_000_000, "exposed_communication": 50_000_000, "idle": 900_000}
+    changes = {"compute": -550_000_000, "exposed_communication": 50_000_000, "idle": 900_000, "exposed_copy": -200_000}
     classes = [{"class": name, "change_ns": change} for name, change in changes.items()]
     told = change_in_words(step_row(1e9, 0.5e9), classes, 0.05)
     assert told.endswith(" Compute -550 ms, exposed communication +50.0 ms; all else at most 900 \u00b5s.")

@@ -172,9 +172,12 @@ class EventType:
     precision: int = 0  # decimals of the values
 
 
+NO_NAME = "(no name)"
+
+
 def label_of(name: str | None) -> str:
     """A name as a label: one line without control characters, never empty."""
-    return " ".join(printable(name or "").split()) or "(no name)"
+    return " ".join(printable(name or "").split()) or NO_NAME
 
 
 _SECTIONS = re.compile(r"[A-Z_]+")

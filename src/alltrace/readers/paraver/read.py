@@ -25,7 +25,7 @@ from alltrace.readers.paraver.labels import EventType
 from alltrace.readers.paraver.parsing import Lines, read_lines
 from alltrace.readers.spool import NameIds, Pass, SpooledReader, dictionary_tables, strict
 from alltrace.trace import schema
-from alltrace.trace.arrays import Int64
+from alltrace.trace.arrays import Int64, integers
 from alltrace.trace.mpi_sizes import message_of_buffers
 
 # The one pass over a Paraver trace of ours: every interval into its table, on disk.
@@ -157,7 +157,8 @@ class Parsed(Pass):
         elif slot.table == "graphs":
             columns |= {c: _known(details[c]) for c in ("graph", "graph_exec")}
         else:
-            names = pa.array(np.array([self._names.add(t) for t in texts], np.int64)[inverse])
+            ids = [None if t == ev.NO_NAME else self._names.add(t) for t in texts]
+            names = pa.array(ids, pa.int64()).take(pa.array(inverse))
             columns["name"] = names
             if slot.table == "kernels":
                 columns["short_name"] = names
@@ -171,7 +172,7 @@ class Parsed(Pass):
         if slot.table == "ranges" and slot.word is not None:
             columns["domain"] = pa.array(np.full(len(places), self._names.add(slot.word)))
         if slot.table == "mpi":
-            size = message_of_buffers(columns["name"].to_numpy(), details["sent"], details["received"])
+            size = message_of_buffers(integers(columns["name"], -1), details["sent"], details["received"])
             columns |= {
                 "bytes": _known(size),
                 "sent_bytes": _known(details["sent"]),

@@ -342,6 +342,41 @@ def test_a_small_difference_is_enough_where_peers_are_even():
     assert list(compared([*slower, (4, "AllReduce", 4 * MIB, 425_000)] * 3, sizes=(2,) * 5)) == [1, 4]
 
 
+def test_peers_and_how_far_they_are_apart_are_as_the_median_of_the_others_has_them():
+    """Communicators of sizes and numbers of operations drawn at random, each with the medians of those alike."""
+    draw = np.random.default_rng(5)
+    sizes = draw.choice([4 * MIB, 12 * MIB, 64 * MIB], 40)
+    factors = draw.uniform(1.0, 1.5, 40)
+    rows = [(n, "AllReduce", int(sizes[n]), round(sizes[n] * factors[n] * took)) for n in range(40) for took in TIMES]
+    ranks = [(2 * n, 2 * n + 1) for n in range(40)]
+    judged = slow_communicators._judged(*of_rows(rows, ranks=ranks))
+    a_byte = [np.percentile([took / size for n, _, size, took in rows if n == own], (25, 50, 75)) for own in range(40)]
+    for own in range(40):
+        alike = [n for n in range(40) if n != own and max(sizes[own], sizes[n]) <= 4 * min(sizes[own], sizes[n])]
+        paces = sorted(a_byte[n][1] for n in alike)
+        ratios = a_byte[own] / np.median([a_byte[n] for n in alike], axis=0)
+        assert judged[own].peers == len(alike)
+        assert judged[own].ratios == pytest.approx(ratios)
+        assert judged[own].spread == pytest.approx(paces[-1] / paces[0] - 1)
+        assert judged[own].faster_spread == pytest.approx(paces[len(paces) // 2] / paces[0] - 1)
+
+
+TIMES = (0.9, 1.0, 1.0, 1.2)
+"""Of the operations of a communicator, in units of its usual one."""
+
+
+@pytest.mark.parametrize("sized", [True, False])
+def test_the_work_grows_with_the_number_of_communicators_and_not_with_its_square(monkeypatch, sized):
+    looked_at = []
+    as_large = slow_communicators._as_large
+    monkeypatch.setattr(slow_communicators, "_as_large", lambda *its: looked_at.append(1) or as_large(*its))
+    for count in (50, 100):
+        rows = [(n, "AllReduce", 4 * MIB * sized, 250_000 + n) for n in range(count) for _ in range(3)]
+        links(rows, ranks=[(2 * n, 2 * n + 1) for n in range(count)])
+        assert len(looked_at) == count
+        looked_at.clear()
+
+
 def test_operations_without_time_or_size_are_no_measure():
     rows = [(n, "AllReduce", 4 * MIB, 1_000_000 if n == 1 else 250_000) for n in range(3) for _ in range(3)]
     empty = [(1, "AllReduce", 4 * MIB, 0), (1, "AllReduce", 0, 10), (0, "AllReduce", 4 * MIB, 0)]

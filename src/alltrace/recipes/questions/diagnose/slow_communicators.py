@@ -38,7 +38,7 @@ _RING = ("AllGather", "AllReduce", "ReduceScatter")
 class SlowCommunicator(NamedTuple):
     ratios: Sequence[float]  # how many times as long as its peers its transfers take, by the three quartiles
     spread: float  # how much its peers differ from each other, or if there is one the operations of either
-    even: float  # the same up to their median: slower ones may be slow too
+    faster_spread: float  # the same of those up to their median: slower ones may be slow too
     peers: int  # with how many communicators it is compared
     lost_ns: float  # how much longer than those all of its operations take
     # of the operation that it spends most time in the median time, and of large messages the bus bandwidth and that of
@@ -58,13 +58,13 @@ class SlowCommunicator(NamedTuple):
     @property
     def is_slow(self) -> bool:
         # what only some operations take longer has another reason
-        far = min(self.ratios[:2]) >= max(_SLOW_RATE, 1 + self.even)
+        far = min(self.ratios[:2]) >= max(_SLOW_RATE, 1 + self.faster_spread)
         return far or min(self.ratios) >= max(_SLOWER, 1 + _FAR * self.spread)
 
     @property
     def is_slower(self) -> bool:
         """Whether it takes longer than its peers at all, which says nothing by itself."""
-        return min(self.ratios) >= max(_SLOWER, 1 + self.even)
+        return min(self.ratios) >= max(_SLOWER, 1 + self.faster_spread)
 
 
 class SlowLink(NamedTuple):
@@ -102,17 +102,22 @@ def slow_links(all_ranks: AllRankFacts, members: Members) -> list[SlowLink]:
     slow = {n: one for n, one in judged.items() if one.is_slow}
     of_rank = values_by((r, n) for n in judged for r in ranks[n])
     links = []
+    changed = sorted({r for n in slow for r in ranks[n]})
+    explained: dict[int, dict[int, SlowCommunicator]] = {}
     while slow:
-        culprits = frozenset[int]().union(*(ranks[n] for n in slow))
-        explained = {r: _explained({n: judged[n] for n in of_rank[r] if n in judged}, slow, across) for r in culprits}
+        explained |= {r: _explained({n: judged[n] for n in of_rank[r] if n in judged}, slow, across) for r in changed}
         several = {r: count for r, its in explained.items() if (count := len({ranks[n] for n in its})) > 1}
-        as_many = {r: [o for o in several if o != r and several[o] >= several[r]] for r in several}
-        best = [r for r in several if not any(explained[o].keys() & explained[r].keys() for o in as_many[r])]
-        if not best:
+        counts = values_by((n, count) for r, count in several.items() for n in explained[r])
+        most = {n: sorted((0, *its))[-2:] for n, its in counts.items()}
+        alone = (r for r, count in several.items() if all(most[n][0] < count == most[n][1] for n in explained[r]))
+        best = next(alone, None)
+        if best is None:
             break
-        links.append(SlowLink(best[0], explained[best[0]]))
-        of_link = explained[best[0]].keys()
-        judged, slow = ({n: one for n, one in these.items() if n not in of_link} for these in (judged, slow))
+        links.append(SlowLink(best, explained[best]))
+        for number in explained[best]:
+            judged.pop(number)
+            slow.pop(number, None)
+        changed = sorted(explained.keys() & {r for n in explained[best] for r in ranks[n]})
     for its in _alike(all_ranks).values():
         left = sorted((n for n in its if n in slow), key=lambda n: -slow[n].lost_ns)
         while left:
@@ -163,11 +168,9 @@ def _judged(all_ranks: AllRankFacts, members: Members) -> dict[int, SlowCommunic
     paces = _paces(members, {n: g.size for n, g in groups.items()})
     judged: dict[int, SlowCommunicator] = {}
     for its in _alike(all_ranks).values():
-        for number in (n for n in its if n in paces):
-            others = [n for n in its if n != number and n in paces]
-            elsewhere = [paces[n] for n in others if groups[n].ranks != groups[number].ranks]
-            compared = _compared(paces[number], [paces[n] for n in others], elsewhere)
-            judged |= {} if compared is None else {number: compared}
+        peers = _Peers({n: paces[n] for n in its if n in paces}, {n: tuple(groups[n].ranks) for n in its})
+        compared = {n: _compared(paces[n], peers.usual(n)) for n in its if n in paces}
+        judged |= {n: one for n, one in compared.items() if one is not None}
     return judged
 
 
@@ -194,13 +197,15 @@ def possible_excess(all_ranks: AllRankFacts, members: Members) -> Floats:
     }
     excess = np.zeros(len(members.rank))
     for its in _alike(all_ranks).values():
-        compared = {key: median for key, median in medians.items() if key[0] in its}
+        numbers = set(its)
+        compared = {key: median for key, median in medians.items() if key[0] in numbers}
         for (number, op), median in compared.items():
+            if any(o == op and groups[n].ranks != groups[number].ranks for n, o in compared):
+                continue
             inferred = groups[number].found_by == "structure"
             peers = [m for (n, o), m in compared.items() if o != op and (n != number or inferred)]
             others = [m for m in peers if m * _NOT_ONE_LINK > median]
-            shown = any(o == op and groups[n].ranks != groups[number].ranks for n, o in compared)
-            if not shown and others and median >= _SLOW_RATE * min(others):
+            if others and median >= _SLOW_RATE * min(others):
                 excess[(members.communicator == number) & (members.op == op)] = 1 - min(others) / median
     return excess
 
@@ -234,35 +239,82 @@ def _typical(values: Floats) -> _Pace:
     return _Pace(quartiles, float(np.median(moved)), len(took), int(took.sum()), float(np.median(took)))
 
 
-def _compared(own: _Paces, others: Sequence[_Paces], elsewhere: Sequence[_Paces]) -> SlowCommunicator | None:
-    """How much longer than its peers a communicator takes; None if no peer has one of its operations.
+class _Usual(NamedTuple):
+    """What the peers of a communicator take for operations alike."""
 
-    Of unknown size those of other ranks are peers, `elsewhere`: those of the same ranks have the same links, so what
-    takes longer there moves more.
-    """
-    usual, spread, even, fewest = 0.0, 0.0, 0.0, len(others)
-    took = np.zeros(3)
-    longest: tuple[_Pace, float] | None = None
-    for key, one in own.items():
-        peers = [o[key] for o in (others if key[1] > 0 else elsewhere) if key in o and _as_large(o[key], one)]
-        if not peers:
-            continue
-        paces = sorted(float(p.quartiles[1]) for p in peers)
-        median = float(np.median(paces))
-        expected = one.transfer_ns * median / float(one.quartiles[1])
-        usual += expected
-        took += expected * one.quartiles / np.median([p.quartiles for p in peers], axis=0)
-        apart = paces[-1] / paces[0] - 1 if len(peers) > 1 else max(one.scatter, peers[0].scatter)
-        spread, fewest = max(spread, apart), min(fewest, len(peers))
-        even = max(even, paces[len(peers) // 2] / paces[0] - 1 if len(peers) > 1 else apart)
-        if longest is None or one.transfer_ns > longest[0].transfer_ns:
-            longest = one, median
-    if longest is None:
+    quartiles: Floats  # medians of theirs
+    spread: float  # as in `SlowCommunicator`; likewise
+    faster_spread: float
+    peers: int
+
+
+class _Ordered:
+    """The paces of several communicators, ordered by each quartile, so that some of them can be left out."""
+
+    def __init__(self, paces: Mapping[int, _Pace]) -> None:
+        quartiles = np.array([pace.quartiles for pace in paces.values()])
+        order = np.argsort(quartiles, axis=0)
+        self._quartiles = np.take_along_axis(quartiles, order, axis=0)
+        self._places = dict(zip(paces, np.argsort(order, axis=0), strict=True))
+
+    def without(self, numbers: Sequence[int], own: _Pace) -> _Usual | None:
+        """What those take that have not these numbers, of whom one has its own pace; None if there are none."""
+        left_out = np.sort([self._places[n] for n in numbers if n in self._places], axis=0)
+        count = len(self._quartiles) - len(left_out)
+        if not count:
+            return None
+        places = np.repeat([[0], [(count - 1) // 2], [count // 2], [count - 1]], 3, axis=1)
+        for place in left_out:
+            places += place <= places
+        first, below, above, last = np.take_along_axis(self._quartiles, places, axis=0)
+        spread, faster = (float(pace[1] / first[1] - 1) for pace in (last, above))
+        if count == 1:
+            spread = faster = max(own.scatter, float((first[2] - first[0]) / first[1]))
+        return _Usual((below + above) / 2, spread, faster, count)
+
+
+class _Peers:
+    """Communicators alike, with what each usually takes for its operations."""
+
+    def __init__(self, paces: Mapping[int, _Paces], ranks: Mapping[int, tuple[int, ...]]) -> None:
+        self._paces, self._ranks = paces, ranks
+        self._of_ranks = values_by((ranks[n], n) for n in paces)
+        self._of_key = values_by((key, n) for n, its in paces.items() for key in its)
+        self._ordered: dict[tuple[tuple[str, int], float, int], _Ordered] = {}
+
+    def usual(self, number: int) -> dict[tuple[str, int], _Usual]:
+        """What peers take for the operations of a communicator, of those that a peer has.
+
+        Of unknown size those of other ranks are peers: those of the same ranks have the same links, so what takes
+        longer there moves more.
+        """
+        usual = {}
+        for key, one in self._paces[number].items():
+            alike = key, one.moved_bytes, one.number
+            if alike not in self._ordered:
+                own = {n: self._paces[n][key] for n in self._of_key[key]}
+                self._ordered[alike] = _Ordered({n: pace for n, pace in own.items() if _as_large(pace, one)})
+            left_out = [number] if key[1] > 0 else self._of_ranks[self._ranks[number]]
+            usual[key] = self._ordered[alike].without(left_out, one)
+        return {key: one for key, one in usual.items() if one is not None}
+
+
+def _compared(own: _Paces, usual: Mapping[tuple[str, int], _Usual]) -> SlowCommunicator | None:
+    """How much longer than is usual a communicator takes; None if no peer has one of its operations."""
+    if not usual:
         return None
-    one, median = longest
+    expected_ns, took_ns = 0.0, np.zeros(3)
+    for key, peers in usual.items():
+        expected = own[key].transfer_ns * float(peers.quartiles[1]) / float(own[key].quartiles[1])
+        expected_ns += expected
+        took_ns += expected * own[key].quartiles / peers.quartiles
+    spread, faster = (max(of_peers) for of_peers in zip(*(u[1:3] for u in usual.values()), strict=True))
+    longest = max(usual, key=lambda key: own[key].transfer_ns)
+    one, median = own[longest], float(usual[longest].quartiles[1])
     rates = (1 / float(one.quartiles[1]), 1 / median) if one.moved_bytes else (None, None)
-    ratios: list[float] = (took / usual).tolist()
-    return SlowCommunicator(ratios, spread, even, fewest, float(took[1]) - usual, one.took_ns, *rates)
+    ratios: list[float] = (took_ns / expected_ns).tolist()
+    fewest, lost_ns = min(u.peers for u in usual.values()), float(took_ns[1]) - expected_ns
+    return SlowCommunicator(ratios, spread, faster, fewest, lost_ns, one.took_ns, *rates)
 
 
 def _as_large(one: _Pace, other: _Pace) -> bool:
