@@ -53,10 +53,10 @@ def test_uncoalesced_access_by_the_best_count_there_is():
     }
     by_request = found({**sectors, MEMORY: 80.0}, "uncoalesced")
     assert (by_request.evidence, by_request.gain) == ({"sectors_per_request_of_loads": 32}, pytest.approx(0.5 * 0.8))
-    by_bytes = found(
-        {**sectors, "smsp__sass_average_data_bytes_per_sector_mem_global_op_ld.ratio": 4.0, MEMORY: 80.0}, "uncoalesced"
-    )
-    assert by_bytes.gain == pytest.approx((1 - 4 / 32) * 0.8)
+    for used in (4.0, 1.0):
+        ratio = {"smsp__sass_average_data_bytes_per_sector_mem_global_op_ld.ratio": used}
+        by_bytes = found({**sectors, **ratio, MEMORY: 80.0}, "uncoalesced")
+        assert by_bytes.gain == pytest.approx((1 - used / 32) * 0.8)
     exact = {"memory_l2_theoretical_sectors_global": 1000, "memory_l2_theoretical_sectors_global_ideal": 900}
     assert found({**sectors, **exact, MEMORY: 50.0}, "uncoalesced").gain == pytest.approx(0.05)
     assert found({**exact, "memory_l2_theoretical_sectors_global": 900}, "uncoalesced") is None

@@ -57,3 +57,10 @@ def test_numbers_as_text_are_written_as_sqlite_writes_them(tmp_path, make, both)
         ["CREATE TABLE t (a)", "INSERT INTO t VALUES (0.1), (1e100), (-5), (3.0), (x'ff'), (NULL)"],
     )
     assert both(path)["t"]["a"].to_pylist() == ["0.1", "1.0e+100", "-5", "3.0", "\\xff", None]
+
+
+@pytest.mark.parametrize(("rows", "wrong", "set_aside"), [(4, 3, True), (4, 4, False), (600, 6, True), (600, 7, False)])
+def test_a_few_times_that_are_none_are_those_of_rows_that_cannot_be_true(rows, wrong, set_aside):
+    values = (*["x", 1.5] * 4, *range(rows))[8 - wrong : 8 + rows - wrong]
+    times = fallback._as_times(values)
+    assert times == ([fallback._NO_TIME] * wrong + list(range(rows - wrong)) if set_aside else list(values))

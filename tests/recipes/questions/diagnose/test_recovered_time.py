@@ -139,8 +139,9 @@ def test_the_last_wait_of_a_step_stays_at_its_end_only(behind, stays):
         cell_node=np.array([3, 4, 5]),
         cell_count=np.array([10, 80, behind]),
     )
-    run = SimpleNamespace(replay=SimpleNamespace(step=np.full(6, 7)))
-    found = RecoveredTime._last_of_step(run, part, 0, np.array([0, 1]))
+    # the six moments of another rank, each in a step of its own, come before those of this one
+    run = SimpleNamespace(replay=SimpleNamespace(step=np.array([*range(6), *[7] * 6])))
+    found = RecoveredTime._last_of_step(run, part, 6, np.array([0, 1]))
     assert found.tolist() == [False, stays]
 
 
