@@ -181,8 +181,13 @@ class NamedTimelines:
 
     def __init__(self, base: AnyTimelines, label_of: Callable[[int], Int64], count: int = 0) -> None:
         self._base, self._label_of = base, label_of
-        self.extents, self.rows, self.devices, self.calls_only = base.extents, base.rows, base.devices, base.calls_only
-        self.first_inferred, self.rank_of, self.tested = base.first_inferred, base.rank_of, base.tested
+        self.extents: Mapping[int, tuple[int, int]] = base.extents
+        self.rows: dict[int, int] = base.rows
+        self.rank_of: Callable[[int], int] = base.rank_of
+        self.devices: int = base.devices
+        self.calls_only: int = base.calls_only
+        self.tested: int = base.tested
+        self.first_inferred: int = base.first_inferred
         self._first_kind: dict[int, int] = {}
         pairs: list[Int64] = []
         counts: list[Int64] = []
@@ -199,7 +204,9 @@ class NamedTimelines:
         names = [*kinds.names, *(f"inferred {i}" for i in range(count))]
         known = len(kinds.names) if count else 0
         communicator = np.where(label >= 0, known + label, kinds.communicator)
-        self.kinds = replace(kinds, communicator=communicator, part=part, count=np.concatenate(counts), names=names)
+        self.kinds: Kinds = replace(
+            kinds, communicator=communicator, part=part, count=np.concatenate(counts), names=names
+        )
 
     def of(self, member: int) -> MemberTimes:
         its = self._base.of(member)
