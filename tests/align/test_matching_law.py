@@ -13,6 +13,8 @@ from alltrace.align.matching import Matching, match
 from alltrace.align.related_clocks import RankClock
 
 NONE = np.zeros(0, np.int64)
+_NONE = np.zeros(1, np.int64)
+NAMED = SimpleNamespace(nameless=_NONE != 0, member=_NONE, communicator=_NONE, names=["c"])
 
 
 def clocks_of(*components):
@@ -60,9 +62,6 @@ def test_the_law_is_checked_however_rounds_end(monkeypatch, fitted, round_, part
     assert {c.component for c in settled.clocks.values()} == {0}
 
 
-NAMED = SimpleNamespace(nameless=np.zeros(1, np.bool_), member=np.zeros(1), communicator=np.zeros(1))
-
-
 @pytest.mark.parametrize(
     ("clocks", "fitted", "explained", "withheld"),
     [
@@ -78,8 +77,7 @@ def test_communicators_that_explain_less_than_half_of_unrelated_hosts_are_withhe
     monkeypatch, clocks, fitted, explained, withheld
 ):
     solution = SimpleNamespace(components=dict(enumerate(fitted))) if fitted else None
-    timelines = SimpleNamespace()
-    monkeypatch.setattr(matching, "NamedTimelines", SimpleNamespace)
+    timelines = SimpleNamespace(kinds=SimpleNamespace(names=["inferred 0"]))
     more = {"timelines": timelines, "score": 0.1, "explained": explained, "solution": solution}
     of_few = matching_of(clocks_of(*clocks), **more)
     monkeypatch.setattr(matching, "_settled", lambda *_: of_few)
@@ -87,6 +85,7 @@ def test_communicators_that_explain_less_than_half_of_unrelated_hosts_are_withhe
     operations = SimpleNamespace(
         extents=[0, 1],
         kinds=NAMED,
+        first_inferred=0,
         of=lambda member: SimpleNamespace(end=np.zeros(3)),
         rank_of=lambda member: member,
     )
@@ -94,7 +93,8 @@ def test_communicators_that_explain_less_than_half_of_unrelated_hosts_are_withhe
 
 
 def test_named_communicators_are_not_withheld_whatever_they_explain(monkeypatch):
-    of_few = matching_of(clocks_of(0, 1), score=0.1, explained=0.1, solution=None)
+    more = {"timelines": SimpleNamespace(kinds=NAMED), "score": 0.1, "explained": 0.1, "solution": None}
+    of_few = matching_of(clocks_of(0, 1), **more)
     monkeypatch.setattr(matching, "_settled", lambda *_: of_few)
-    operations = SimpleNamespace(extents=[0, 1], kinds=NAMED, rank_of=lambda member: member)
+    operations = SimpleNamespace(extents=[0, 1], kinds=NAMED, first_inferred=1, rank_of=lambda member: member)
     assert match(operations) is of_few

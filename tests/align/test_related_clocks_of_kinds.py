@@ -134,11 +134,12 @@ def test_clocks_are_not_related_by_pairs_that_contradict_each_other():
     ("certainties", "counts", "expected"),
     [
         ((0.375, 0.375, 0.3125), (6, 6, 5), 1.0),  # sure, of few ends each, together 17
-        ((0.3125, 0.4375), (10, 9), 0.5 * 0.3125 / 0.75 + 7 / 9 * 0.4375 / 0.75),  # all may be whole periods off
+        ((0.3125, 0.4375), (10, 9), 7 / 9),  # all may be whole periods off
+        ((0.5, 0.9375, 0.5), (48, 15, 48), 1.0),  # no pair that agrees with the surest is
         ((0.25,), (4,), 0.25),
     ],
 )
-def test_pairs_that_agree_have_more_ends_but_are_no_surer_of_the_period(certainties, counts, expected):
+def test_pairs_that_agree_have_more_ends_and_are_as_sure_of_the_period_as_the_surest(certainties, counts, expected):
     ends = Ends(np.arange(20) * 1e7, np.zeros(20, np.int64), np.full(20, -1))
     placing = Placing({}, {}, {r: "ab"[r // 3] for r in range(6)}, frozenset(range(6))).by_host()
 
@@ -176,6 +177,56 @@ def test_lines_vote_by_how_sharp_they_are(second_us, scale_us, expected):
     edges = [edge(0, 2, 0.0, 30e3), edge(3, 1, -1e3 * second_us, 1e3 * scale_us)]  # the second from the other host
     line = _Forest([0, 1, 2, 3], placing)._agreed(edges[0], edges)
     assert (line and (line.offset_ns, line.scale_ns)) == (expected and pytest.approx(expected))
+
+
+@pytest.mark.parametrize(("many", "expected_ns"), [(80, 0.0), (40, None)])
+def test_lines_vote_by_how_many_ends_they_are_through(many, expected_ns):
+    """Stages of a pipeline end their steps one after another, by few sharp ends, and exchange many messages."""
+    ends = Ends(np.arange(20) * 1e7, np.zeros(20, np.int64), np.full(20, -1))
+    placing = Placing({}, {}, {r: "ab"[r // 2] for r in range(4)}, frozenset(range(4))).by_host()
+
+    def edge(first, second, offset_ns, scale_ns, count):
+        line = ClockLine(offset_ns, 0.0, 0.0, scale_ns, count, 1.0)
+        return _Edge(first, second, lambda _: ends, placing, lambda *_, rate: line, messages=True)
+
+    edges = [edge(0, 2, 0.0, 60e3, many), edge(0, 3, 9e6, 40e3, 14), edge(1, 3, 9e6, 40e3, 12)]
+    line = _Forest([0, 1, 2, 3], placing)._agreed(edges[0], edges)
+    assert (line and line.offset_ns) == expected_ns
+
+
+@pytest.mark.parametrize(
+    ("count", "certainty", "connected"),
+    [(12, 0.75, True), (7, 7 / 16, True), (6, 6 / 16, False), (12, 0.55, False), (40, 0.75, False)],
+)
+def test_few_ends_that_show_the_period_relate_pipelines_after_all_others(count, certainty, connected):
+    """What such ends relate is the ranks of one stage, whose pipelines exchange no messages."""
+    ends = Ends(np.arange(20) * 1e7, np.zeros(20, np.int64), np.full(20, -1))
+    lines = {(0, 1): (3e3, 88, 1.0), (2, 3): (70e3, 80, 1.0), (0, 2): (4e3, count, certainty)}
+
+    def edge(first, second):
+        scale_ns, many, sure = lines[first, second]
+        line = ClockLine(0.0, 0.0, 0.0, scale_ns, many, sure)
+        return _Edge(first, second, lambda _: ends, Placing(), lambda *_, rate: line, messages=True)
+
+    forest = _Forest([0, 1, 2, 3], Placing())
+    forest.grow(edge(*pair) for pair in lines)
+    assert not forest.connected
+    forest.grow_doubtful()
+    assert forest.connected == connected
+
+
+def test_ranks_are_related_at_once_only_if_no_pairs_before_agree_much_more_sharply():
+    """Streams of messages relate all loosely; other operations relate two pairs sharply, one of them at the end."""
+    ends = Ends(np.arange(20) * 1e7, np.zeros(20, np.int64), np.full(20, -1))
+
+    def edge(first, second, offset_ns, scale_ns):
+        line = ClockLine(offset_ns, 0.0, 0.0, scale_ns, 40, 1.0)
+        return _Edge(first, second, lambda _: ends, Placing(), lambda *_, rate: line, messages=True)
+
+    streams = [edge(0, 1, 0.0, 58e3), edge(1, 2, 9e6, 70e3)]
+    forest = _Forest([0, 1, 2], Placing())
+    forest.grow([*streams, edge(0, 1, 0.0, 7e3), edge(0, 2, 3e6, 9e3)])
+    assert forest.lines([0, 1, 2])[2].offset_ns == 3e6
 
 
 def test_what_two_ranks_show_in_two_ways_votes_twice():

@@ -24,6 +24,7 @@ from alltrace.align.communicators_by_order import Inferred, communicators_by_ord
 from alltrace.align.constants import WRONG_SHARE
 from alltrace.align.matching_score import Explained, connected, lacking, reason_of
 from alltrace.align.members import Evidence
+from alltrace.align.nameless_member import with_names
 from alltrace.align.order_matching import Member, matched
 from alltrace.align.related_clocks import Placing, RankClock, fitted_clocks, related_clocks
 from alltrace.align.schema import LEAST_MATCHING_SCORE, Group
@@ -130,35 +131,40 @@ class Matching:
         return Evidence(*(column[order] for column in columns))
 
 
-def match(operations: Timelines, placing: Placing | None = None, ranks: Sequence[PlacedRank] = ()) -> Matching:
+def match(recorded: Timelines, placing: Placing | None = None, ranks: Sequence[PlacedRank] = ()) -> Matching:
     """Match the operations of all ranks, starting from what stamps and hosts say; an instance has two members or more.
 
     Where nothing names the operations of a member, the stamps of a host are taken for one clock; if that explains too
     few operations, and each report's own pattern enough, that pattern counts.
     """
-    if not operations.extents:
+    if not recorded.extents:
         none = np.zeros(0, np.int64)
-        unmatched = dict.fromkeys(sorted(operations.rows), 0)
-        return Matching(operations, {}, {}, {}, none, none, (), unmatched, _notes(operations.calls_only, 0, 0, {}))
+        unmatched = dict.fromkeys(sorted(recorded.rows), 0)
+        return Matching(recorded, {}, {}, {}, none, none, (), unmatched, _notes(recorded.calls_only, 0, 0, {}))
     placing = placing or Placing()
-    kinds = operations.kinds
+    kinds = recorded.kinds
     # named operations relate a member's clock though it has nameless ones too
     nameless = np.isin(kinds.member, kinds.member[kinds.communicator >= 0], invert=True) & kinds.nameless
     by_host = placing.by_host() if nameless.any() else placing
+    operations = with_names(recorded, by_host)
     matching = _settled(operations, by_host, ranks)
     if by_host != placing and matching.score is not None and matching.score < LEAST_MATCHING_SCORE:
         by_report = _settled(operations, placing, ranks)
         matching = by_report if (by_report.score or 0.0) >= LEAST_MATCHING_SCORE else matching
     clocks, solution = matching.clocks, matching.solution
     related = {solution.components[operations.rank_of(m)] if solution else clocks[m].component for m in clocks}
-    inferred = isinstance(matching.timelines, NamedTimelines)
+    inferred = len(matching.timelines.kinds.names) > operations.first_inferred
     if inferred and len(related) > 1 and (matching.explained or 0.0) < LEAST_MATCHING_SCORE:
         # what explains so little where clocks are not related is not who communicates in the program
         return _matched(operations, matching.clocks, Inferred(lambda m: np.full(len(operations.of(m).end), -1), [0.0]))
-    return matching
+    if operations is recorded:
+        return matching
+    alone = ranks_named({recorded.rank_of(int(m)) for m in recorded.kinds.member[recorded.kinds.nameless]})
+    note = f"{alone} names no communicators, and belongs to those of which one member is missing: times show which"
+    return replace(matching, notes=(note, *matching.notes))
 
 
-def _settled(operations: Timelines, placing: Placing, ranks: Sequence[PlacedRank]) -> Matching:
+def _settled(operations: AnyTimelines, placing: Placing, ranks: Sequence[PlacedRank]) -> Matching:
     """The matching that starts from what stamps and hosts say.
 
     Operations that nothing names are matched again by the clocks that are fitted to them, until nothing changes;
@@ -191,7 +197,7 @@ def _settled(operations: Timelines, placing: Placing, ranks: Sequence[PlacedRank
     return _lawful(operations, matching, inferred, ranks)
 
 
-def _lawful(operations: Timelines, matching: Matching, inferred: Inferred, ranks: Sequence[PlacedRank]) -> Matching:
+def _lawful(operations: AnyTimelines, matching: Matching, inferred: Inferred, ranks: Sequence[PlacedRank]) -> Matching:
     """The matching without the inferred communicators of which members end before others have started.
 
     A few instances may be matched wrongly; where it is more, all of a communicator are a number of places off. Where
@@ -233,12 +239,10 @@ def _lawful(operations: Timelines, matching: Matching, inferred: Inferred, ranks
     return _matched(operations, matching.clocks, inferred._replace(of=lawful))
 
 
-def _matched(operations: Timelines, clocks: Mapping[int, RankClock], inferred: Inferred) -> Matching:
+def _matched(operations: AnyTimelines, clocks: Mapping[int, RankClock], inferred: Inferred) -> Matching:
     """The matching by clocks and communicators."""
-    timelines: AnyTimelines = (
-        NamedTimelines(operations, inferred.of, len(inferred.scores)) if inferred.scores else operations
-    )
-    named = operations.first_inferred
+    named, count = operations.first_inferred, len(inferred.scores)
+    timelines = NamedTimelines(operations, inferred.of, count) if count else operations
     certainty = np.concatenate((np.ones(named), _INFERRED * np.array(inferred.scores), [1.0]))  # the last: of none
     return _result(timelines, clocks, _instances(timelines, clocks), certainty, named)
 
@@ -360,7 +364,7 @@ def _result(
         rank = timelines.rank_of(member)
         unmatched[rank] += int(alone[member].sum())
         explained.add(member, its, confidence[member])
-    share, apart, tried = 1.0, 1, isinstance(timelines, NamedTimelines)  # whether communicators were inferred
+    share, apart, tried = 1.0, 1, len(timelines.kinds.names) > named  # whether communicators were inferred
     if tried:  # members that no communicator connects may still belong together
         pairs = distinct_rows(timelines.kinds.communicator, timelines.kinds.member)[0]
         pairs = pairs[:, np.isin(pairs[0], used)]

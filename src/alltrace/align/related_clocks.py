@@ -218,13 +218,13 @@ class _Forest:
                 continue
             if edge.line is None:
                 continue
-            sharpest = min(sharpest, edge.line.scale_ns)
             line = self._agreed(edge, of_units[self._units(edge)]) if edge.messages else edge.line
             if line is None:
                 continue
-            if edge.line.scale_ns <= 2.0 * sharpest and line.certainty >= _CERTAIN:
+            sharpest = min(sharpest, line.scale_ns)
+            if line.scale_ns <= 2.0 * sharpest and line.certainty >= _CERTAIN:
                 self._connect(edge, line)
-            elif not edge.messages or line.certainty >= _CERTAIN:
+            elif not edge.messages or line.certainty >= _CERTAIN * max(enough(line.count), 1 / 2):
                 doubtful[between] += 1
                 self._doubtful.append((math.log(line.scale_ns) - 2.0 * line.certainty, len(self._doubtful), line, edge))
             if self.connected:
@@ -251,21 +251,24 @@ class _Forest:
         offsets = np.array([line.ahead(middle_ns) for line in lines])
         scales, certain, counts = np.array([(line.scale_ns, line.certainty, line.count) for line in lines]).T
         near = np.abs(offsets - offsets[:, None]) <= apart_ns
-        votes = near @ (certain / scales)
+        weight = counts * certain / scales
+        votes = near @ weight
         best = int(votes.argmax())
         if 2.0 * votes[~near[best]].max(initial=0.0) > votes[best]:
             return None
         agree = np.flatnonzero(near[best])
         sharp = agree[scales[agree] <= 2.0 * scales[agree].min()]
-        line = lines[int(sharp[(certain / scales)[sharp].argmax()])]
-        # several pairs have more ends, but all of them may be whole periods off
-        sure = np.minimum([certain[n] / enough(counts[n]) for n in agree.tolist()], 1.0)
+        line = lines[int(sharp[weight[sharp].argmax()])]
+        # several pairs have more ends, but no pair that agrees is less likely whole periods off than the surest
+        sure = max(min(certain[n] / enough(counts[n]), 1.0) for n in agree.tolist())
+        count = int(counts[agree].sum())
         return replace(
             line,
             offset_ns=float(offsets[sharp].mean()),
             middle_ns=middle_ns,
             scale_ns=math.hypot(line.scale_ns, float(np.ptp(offsets[sharp])) / 2.0),
-            certainty=float(np.average(sure, weights=certain[agree])) * enough(counts[agree].sum()),
+            count=count,
+            certainty=float(sure) * enough(count),
         )
 
     def grow_doubtful(self) -> None:

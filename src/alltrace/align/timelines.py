@@ -173,12 +173,21 @@ class Timelines:
 
 
 class NamedTimelines:
-    """Operations of which some have a communicator that was inferred; see `Timelines`."""
+    """Operations of which some have a communicator that was inferred; see `Timelines`.
 
-    def __init__(self, base: Timelines, label_of: Callable[[int], Int64], count: int) -> None:
+    `label_of` has of each operation of a member its communicator, -1 for the one that it has, plus `PART` times its
+    part: of `count` new ones, or if there are none of those that are known.
+    """
+
+    def __init__(self, base: AnyTimelines, label_of: Callable[[int], Int64], count: int = 0) -> None:
         self._base, self._label_of = base, label_of
-        self.extents, self.rows, self.devices, self.calls_only = base.extents, base.rows, base.devices, base.calls_only
-        self.first_inferred, self.rank_of, self.tested = base.first_inferred, base.rank_of, base.tested
+        self.extents: Mapping[int, tuple[int, int]] = base.extents
+        self.rows: dict[int, int] = base.rows
+        self.rank_of: Callable[[int], int] = base.rank_of
+        self.devices: int = base.devices
+        self.calls_only: int = base.calls_only
+        self.tested: int = base.tested
+        self.first_inferred: int = base.first_inferred
         self._first_kind: dict[int, int] = {}
         pairs: list[Int64] = []
         counts: list[Int64] = []
@@ -193,8 +202,11 @@ class NamedTimelines:
         part, label = np.where(label >= 0, label // PART, 0), np.where(label >= 0, label % PART, -1)
         kinds = base.kinds.take(kind)
         names = [*kinds.names, *(f"inferred {i}" for i in range(count))]
-        communicator = np.where(label >= 0, len(kinds.names) + label, kinds.communicator)
-        self.kinds = replace(kinds, communicator=communicator, part=part, count=np.concatenate(counts), names=names)
+        known = len(kinds.names) if count else 0
+        communicator = np.where(label >= 0, known + label, kinds.communicator)
+        self.kinds: Kinds = replace(
+            kinds, communicator=communicator, part=part, count=np.concatenate(counts), names=names
+        )
 
     def of(self, member: int) -> MemberTimes:
         its = self._base.of(member)
