@@ -34,12 +34,12 @@ from alltrace.recipes.base import Answer, Chart, Option, Part, RunFacts, alignme
 from alltrace.recipes.row_stream import StreamedRank, spilled_parts
 from alltrace.recipes.sql_recipe import Statements
 from alltrace.run.rank import Rank
-from alltrace.trace.arrays import integers
+from alltrace.trace.arrays import Int64, integers
 from alltrace.trace.grouping import group
 from alltrace.trace.intervals import Merged, bin_edges, by_track, concurrency, merge, overlap_ns
 from alltrace.trace.kernel_rules import NOT_COMPUTE
 
-Int64 = NDArray[np.int64]
+Int64 = Int64
 
 _PERCENTS = (1, 5, 10, 25, 50, 75, 90, 95, 99, 100)
 _BINS = cells(

@@ -24,11 +24,11 @@ from alltrace.recipes.analysis.sampled import READS as TRAFFIC_READS
 from alltrace.recipes.base import Answer, Chart, Option, Part, RunFacts
 from alltrace.recipes.execution.shared_tables import once
 from alltrace.run.rank import Rank
-from alltrace.trace.arrays import integers, is_one_of
+from alltrace.trace.arrays import Int64, integers, is_one_of
 from alltrace.trace.intervals import NOTHING, Merged, bin_coverage_ns, bin_load_ns, by_track, intersection, merge, union
 from alltrace.trace.kernel_rules import NOT_COMPUTE
 
-Int64 = NDArray[np.int64]
+Int64 = Int64
 Reals = NDArray[np.float64]
 SeriesRows = Iterable[Mapping[str, Any]]
 

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from alltrace.nvidia.cells import cells
 from alltrace.nvidia.kernel_names import BASE, MANGLED, name_column
@@ -20,10 +19,10 @@ from alltrace.recipes.sql_recipe import Statements
 from alltrace.run.collecting import in_pieces
 from alltrace.run.launch_matching import CALLS, Launches, match_launches
 from alltrace.run.rank import Rank
-from alltrace.trace.arrays import integers
+from alltrace.trace.arrays import Int64, integers
 from alltrace.trace.grouping import group
 
-Int64 = NDArray[np.int64]
+Int64 = Int64
 
 _PAIRS_AT_ONCE = 1 << 23
 _OWNER = {"domain": pa.int64(), "name": pa.int64(), "kind": pa.string(), "thread": pa.int64()}

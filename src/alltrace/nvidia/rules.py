@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from alltrace.nvidia.cells import Cell, cells, stack
 from alltrace.nvidia.filters import NVTX
@@ -25,7 +24,7 @@ from alltrace.recipes.analysis.lookups import look_up
 from alltrace.recipes.base import Answer, Chart, Option, Part, RunFacts
 from alltrace.recipes.sql_recipe import Statements
 from alltrace.run.rank import Rank
-from alltrace.trace.arrays import integers
+from alltrace.trace.arrays import Int64, integers
 from alltrace.trace.intervals import bin_load_ns, by_track
 
 ROWS = Option("rows", int, -1, "The most rows of each rank; -1 for all.", least=-1)
@@ -273,8 +272,8 @@ class _Work(NamedTuple):
     """What kept one GPU busy for one process, by ascending starts, and the cells of `_PLACE`."""
 
     place: tuple[int | None, int | None, int | None]
-    start: NDArray[np.int64]
-    end: NDArray[np.int64]
+    start: Int64
+    end: Int64
 
     def rows(self, columns: Mapping[str, Any]) -> Any:
         table = pa.table(dict(columns))
@@ -308,7 +307,7 @@ def _gpu_work(rank: Rank) -> Iterator[_Work]:
         yield _Work(place, begin[by_start], close[by_start])
 
 
-def _overheads(rank: Rank) -> list[NDArray[np.int64]]:
+def _overheads(rank: Rank) -> list[Int64]:
     """Process, start and end of the profiler's overheads that count."""
     table = rank.table("overheads", _WORK_READS["overheads"])
     texts = rank.texts(table.column("name").combine_chunks()).to_pylist() if table.num_rows else []

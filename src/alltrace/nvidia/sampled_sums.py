@@ -17,7 +17,7 @@ from alltrace.recipes.analysis.sampled import GPU_READS, gpu_numbers, gpu_series
 from alltrace.recipes.analysis.sampled import READS as TRAFFIC_READS
 from alltrace.recipes.base import Answer, Chart, Option, Part, RunFacts
 from alltrace.run.rank import Rank
-from alltrace.trace.arrays import integers
+from alltrace.trace.arrays import Int64, integers
 from alltrace.trace.errors import UsageError
 from alltrace.trace.intervals import Merged, by_track, merge
 
@@ -238,7 +238,7 @@ def _spans(rank: Rank, options: Options) -> Iterator[tuple[str, int, Merged]]:
     yield from sorted(spans, key=lambda span: span[:2])
 
 
-def _inside(times: NDArray[np.int64], spans: Merged) -> NDArray[np.bool_]:
+def _inside(times: Int64, spans: Merged) -> NDArray[np.bool_]:
     """Which times are in one of the spans, their ends included."""
     inside: NDArray[np.bool_] = np.searchsorted(spans.starts, times, "right") > np.searchsorted(
         spans.ends, times, "left"

@@ -5,8 +5,6 @@ there is, and every row it streams carries the process it belongs to, so that `a
 several ranks or join several reports into one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple, Protocol
 

@@ -9,8 +9,6 @@ Hashing gigabytes at every command would take longer than the answer, so, as git
 is remembered with its size, inode and times, and read again only when one of these changed.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -195,7 +193,7 @@ def _download(system: Any, remote: str, place: Path, *, whole_folder: bool) -> N
 
 
 def _key(
-    hashes: _Hashes,
+    hashes: "_Hashes",
     reports: Sequence[Path],
     rules: KernelRules | None,
     stated: Mapping[Path, StatedRank],

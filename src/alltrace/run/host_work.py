@@ -8,8 +8,6 @@ efficiencies of POP. Waits for data, and calls of the operating system that wait
 either, where scheduling was recorded.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Protocol

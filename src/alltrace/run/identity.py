@@ -9,8 +9,6 @@ nothing and is passed over. The order of the given reports does not matter: they
 their paths.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence

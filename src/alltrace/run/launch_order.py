@@ -4,8 +4,6 @@ Ids rise from call to call of a thread, and kernels of a stream run in the order
 id and an earlier time comes after a step of the clock.
 """
 
-from __future__ import annotations
-
 from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import NamedTuple
 

@@ -28,8 +28,6 @@ one. A rank whose clock steps back, whose launches are not joined, or of which a
 compared with others.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path

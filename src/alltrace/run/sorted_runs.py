@@ -3,8 +3,6 @@
 It sorts the tables of an import (`run/sorting.py`), and the records and rows of exports.
 """
 
-from __future__ import annotations
-
 import bisect
 import os
 from abc import ABC, abstractmethod
@@ -130,7 +128,7 @@ class DiskSorter:
             self._add_run((block for ordered in merged for block in self._form.blocks(ordered)), number + 1)
             level.clear()
 
-    def _runs_of(self, file: int | str, runs: Iterable[tuple[Any, list[Any]]]) -> list[Run]:
+    def _runs_of(self, file: int | str, runs: Iterable[tuple[Any, list[Any]]]) -> "list[Run]":
         return [Run(self._form, file, first, places) for first, places in runs]
 
     def _in_order(self) -> Iterator[Any]:
@@ -144,7 +142,7 @@ class DiskSorter:
         runs += [run for level in reversed(self._levels) for run in self._runs_of(level.file, level.runs)]
         yield from self._merged(runs)
 
-    def _merged(self, runs: list[Run]) -> Iterator[Any]:
+    def _merged(self, runs: "list[Run]") -> Iterator[Any]:
         """What `Form.ordered` makes of the records of all runs, block by block.
 
         Equal keys are in one block, in the order of the runs.

@@ -4,8 +4,6 @@ GPU work that is looked up by its calls comes with the span of the calls: its ro
 ids in them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 

@@ -118,7 +118,7 @@ def _clipped(starts: Int64, ends: Int64) -> tuple[Int64, Int64]:
 
 def _sorted(
     tracks: Int64, starts: Int64, ends: Int64, *, longest_first: bool
-) -> tuple[tuple[Int64, Int64, Int64], NDArray[np.int64] | None]:
+) -> tuple[tuple[Int64, Int64, Int64], Int64 | None]:
     """Track, start and end by (track, start[, -end]), and the permutation, or None when they were so."""
     tracks = np.ascontiguousarray(tracks, np.int64)
     starts, ends = _clipped(starts, ends)
