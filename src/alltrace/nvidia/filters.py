@@ -13,15 +13,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
-from alltrace.nvidia.report import Options, Report
+from alltrace.nvidia.report import Report
 from alltrace.recipes.analysis.nvtx_projection import PROJECTION_READS, close_ends, projection
-from alltrace.recipes.base import Answer, Clock, Column, Option, OptionValue, Part, RunFacts
+from alltrace.recipes.base import Answer, Clock, Column, Option, Options, OptionValue, Part, RunFacts
 from alltrace.recipes.execution.shared_tables import once
 from alltrace.recipes.execution.window import DEVICE_TABLES
 from alltrace.run.rank import Rank
-from alltrace.trace.arrays import Int64, integers
+from alltrace.trace.arrays import Flags, Int64, integers
 from alltrace.trace.errors import UsageError
 from alltrace.trace.grouping import group
 from alltrace.trace.range_selector import RangeName, parse_range
@@ -160,7 +159,7 @@ class _FilteredRows:
             return None
         return _columns_of(table)
 
-    def keeps(self, table: str, rows: Any) -> NDArray[np.bool_]:
+    def keeps(self, table: str, rows: Any) -> Flags:
         names = rows.column_names
         first = "start" if "start" in names else "time"
         start = rows.column(first).fill_null(_LEAST).to_numpy()
@@ -246,13 +245,13 @@ def _merged(start: Int64, end: Int64) -> Int64:
     return np.stack((start[new], reach[last]), axis=1)
 
 
-def _overlaps(spans: Int64, start: Int64, end: Int64) -> NDArray[np.bool_]:
+def _overlaps(spans: Int64, start: Int64, end: Int64) -> Flags:
     """Whether each row overlaps or touches one of the spans."""
-    result: NDArray[np.bool_] = np.searchsorted(spans[:, 0], end, "right") > np.searchsorted(spans[:, 1], start, "left")
+    result: Flags = np.searchsorted(spans[:, 0], end, "right") > np.searchsorted(spans[:, 1], start, "left")
     return result
 
 
-def _in_spans(spans: _Spans, rows: Any, start: Int64, end: Int64, owners: Sequence[str]) -> NDArray[np.bool_]:
+def _in_spans(spans: _Spans, rows: Any, start: Int64, end: Int64, owners: Sequence[str]) -> Flags:
     owned = {name: integers(rows.column(name), -1) for name in owners if name in rows.column_names}
     if "thread" not in owned:
         return _overlaps(spans.everywhere, start, end)

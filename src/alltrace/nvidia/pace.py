@@ -12,12 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from alltrace.nvidia.cells import RANK_CELL, Cell, cell_table, cells, empty_table
-from alltrace.nvidia.recipe import FILES, Options, SqlNsysRecipe, file_columns
+from alltrace.nvidia.recipe import FILES, SqlNsysRecipe, file_columns
 from alltrace.nvidia.recipe_sums import TEXT, duration_cells, duration_columns
 from alltrace.recipes.analysis.nvtx_projection import PROJECTION_READS
 from alltrace.recipes.analysis.sql_engine import run_statement
 from alltrace.recipes.analysis.statistics_sql import statistics_statement
-from alltrace.recipes.base import Answer, AnswerTable, Chart, Option, Part, RunFacts
+from alltrace.recipes.base import Answer, AnswerTable, Chart, Option, Options, Part, RunFacts
 from alltrace.recipes.sql_recipe import Statements
 from alltrace.trace.arrays import Int64, integers
 from alltrace.trace.number_text import number_ranges

@@ -19,10 +19,10 @@ from alltrace.nvidia.kernel_names import (
     relabel,
 )
 from alltrace.nvidia.ranges import pids_and_tids
-from alltrace.nvidia.report import BY_RANK, Options, Trace
+from alltrace.nvidia.report import BY_RANK, Trace
 from alltrace.nvidia.report_sums import DIM_CELLS, KERNEL_OPTIONS
 from alltrace.recipes.analysis.lookups import as_text, column, look_up
-from alltrace.recipes.base import Option
+from alltrace.recipes.base import Option, Options
 from alltrace.run.rank import Rank
 from alltrace.trace.arrays import Int64, integers
 

@@ -10,18 +10,9 @@ import pyarrow.compute as pc
 from alltrace.nvidia.cells import Cell, cells, stack
 from alltrace.nvidia.filters import NVTX
 from alltrace.nvidia.kernel_names import MEMORY_LABELS
-from alltrace.nvidia.recipe import (
-    FILE,
-    FILE_CELL,
-    NsysRecipe,
-    Options,
-    Reads,
-    SqlNsysRecipe,
-    filtered_input,
-    part_files,
-)
+from alltrace.nvidia.recipe import FILE, FILE_CELL, NsysRecipe, SqlNsysRecipe, filtered_input, part_files
 from alltrace.recipes.analysis.lookups import look_up
-from alltrace.recipes.base import Answer, Chart, Option, Part, RunFacts
+from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Reads, RunFacts
 from alltrace.recipes.sql_recipe import Statements
 from alltrace.run.rank import Rank
 from alltrace.trace.arrays import Int64, integers

@@ -27,6 +27,12 @@ ENVIRONMENT_ALLOWED = frozenset(
 """The only environment variables of a report that enter a run: ranks, devices, communication settings and names of
 jobs, never a token."""
 
+WORLD_SIZE = (
+    "WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE", "JSM_NAMESPACE_SIZE", "FLUX_JOB_SIZE",
+    "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS",
+)  # fmt: skip
+"""Those in which launchers state how many ranks there are, the first that is set counts."""
+
 
 class ReportWarning(NamedTuple):
     """What a user should know about a report, or of the rows of a rank."""

@@ -5,6 +5,7 @@ A question never prints, plots or opens a file: the engine hands it tables, the 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
@@ -15,7 +16,6 @@ from alltrace.trace.columns import Column, Columns, table_of
 from alltrace.trace.options import Option, OptionValue
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
     from datetime import datetime
     from decimal import Decimal
     from typing import Self
@@ -200,12 +200,12 @@ def alignment_of(run: RunFacts) -> Aligned:
     return run.alignment
 
 
-Options: TypeAlias = "Mapping[str, Any]"
-Reads: TypeAlias = "Mapping[str, tuple[str, ...]]"
-Needs: TypeAlias = "tuple[str | tuple[str, ...], ...]"
+Options: TypeAlias = Mapping[str, Any]
+Reads: TypeAlias = Mapping[str, tuple[str, ...]]
+Needs: TypeAlias = tuple[str | tuple[str, ...], ...]
 Clock = Literal["own", "one", "aligned"]
 _T = TypeVar("_T")
-Of: TypeAlias = "_T | Callable[[Options], _T]"
+Of: TypeAlias = _T | Callable[[Options], _T]
 
 
 class Shown(Protocol):

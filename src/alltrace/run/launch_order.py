@@ -9,13 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from alltrace.run.pieces import Piece
-from alltrace.trace.arrays import Int64, blocks, integers
+from alltrace.trace.arrays import Flags, Int64, blocks, integers
 from alltrace.trace.distinct import distinct_rows
-
-Flags = NDArray[np.bool_]
 
 _MANY = 50
 _SHARE_IN_ORDER = 0.9

@@ -21,9 +21,7 @@ from numpy.typing import NDArray
 from alltrace.readers.base import ReportWarning
 from alltrace.run.manifest import MissingRecords
 from alltrace.run.pieces import Piece
-from alltrace.trace.arrays import Int64, integers, is_true
-
-Flags = NDArray[np.bool_]
+from alltrace.trace.arrays import Flags, Int64, integers, is_true
 
 KERNELS = "kernels"
 LAUNCHES = "launches"

@@ -10,9 +10,8 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
-from alltrace.trace.arrays import Int64
+from alltrace.trace.arrays import Floats, Int64
 from alltrace.trace.grouping import group
 
 Quantile = Literal["hyndman-fan-2", "linear"]
@@ -84,7 +83,7 @@ def statistics(codes: Int64, value: Int64, count: Int64, quantile: Quantile = "h
     return {COUNT: pa.array(n), "total": total, **{name: pa.array(c) for name, c in columns.items()}}
 
 
-def quartile(n: Any, quarters: int, quantile: Quantile, kth: Callable[[Any], Any]) -> NDArray[np.float64]:
+def quartile(n: Any, quarters: int, quantile: Quantile, kth: Callable[[Any], Any]) -> Floats:
     """A quartile (1, 2, 3) of samples of `n` values; `kth` returns the k-th smallest of each, k 0-based."""
     if quantile == "linear" and quarters != 2:
         low, rest = np.divmod((n - 1) * quarters, 4)
@@ -95,7 +94,7 @@ def quartile(n: Any, quarters: int, quantile: Quantile, kth: Callable[[Any], Any
         lower = np.where(rest == 0, upper - 1, upper)
         a, b = kth(lower), kth(np.minimum(upper, n - 1))
         between = a + (b - a) / 2
-    floats: NDArray[np.float64] = between.astype(np.float64)
+    floats: Floats = between.astype(np.float64)
     return floats
 
 
@@ -210,9 +209,9 @@ def _totals(value: Int64, count: Int64, at: Int64) -> Any:
     return pa.array(sums, pa.decimal128(38, 0))
 
 
-def _means(total: Any, n: Int64) -> NDArray[np.float64]:
+def _means(total: Any, n: Int64) -> Floats:
     if total.type == pa.int64():
-        result: NDArray[np.float64] = total.to_numpy() / np.maximum(n, 1)
+        result: Floats = total.to_numpy() / np.maximum(n, 1)
         return result
     return np.array([int(t) / int(k) for t, k in zip(total.to_pylist(), n, strict=True)])
 
@@ -224,7 +223,7 @@ def _deviations(
     total: Any,
     at: Int64,
     rows: Int64,
-) -> NDArray[np.float64]:
+) -> Floats:
     """Sample standard deviation of each segment, from whole distances to the rounded mean, so that no digits cancel."""
     if not len(at):
         return np.empty(0, np.float64)
@@ -239,5 +238,5 @@ def _deviations(
     weighted *= distance
     squares = np.add.reduceat(weighted, at)
     variance = np.maximum(squares - shift * shift / n, 0.0) / np.maximum(n - 1, 1)
-    result: NDArray[np.float64] = np.where(n > 1, np.sqrt(variance), 0.0)
+    result: Floats = np.where(n > 1, np.sqrt(variance), 0.0)
     return result
