@@ -108,7 +108,6 @@ class ReportReader(Protocol):
         Args:
             tables: The tables wanted.
         """
-        ...
 
     def dictionaries(self) -> dict[str, pa.Table]:
         """The dictionaries of what was streamed, as `pyarrow.Table` by canonical name, `names` among them.
@@ -116,19 +115,15 @@ class ReportReader(Protocol):
         Complete once all wanted tables were streamed; `names` holds only strings that a streamed row or a dictionary
         refers to.
         """
-        ...
 
     def warnings(self) -> tuple[ReportWarning, ...]:
         """Warnings found only by reading the rows, besides `report.warnings`; call it after all were streamed."""
-        ...
 
     def rows_estimate(self, tables: Collection[str]) -> int:
         """About how many rows `stream` will give for `tables`; for progress."""
-        ...
 
     def close(self) -> None:
         """Release the report."""
-        ...
 
 
 class HeldReader:

@@ -158,39 +158,31 @@ class RunFacts(Protocol):
     @property
     def alignment(self) -> Aligned | None:
         """The alignment, if it was made for the question; see also `alignment_of`."""
-        ...
 
     @property
     def manifest(self) -> Manifest:
         """The facts of the run."""
-        ...
 
     @property
     def ranks(self) -> Sequence[RankRecord]:
         """The ranks, by number."""
-        ...
 
     @property
     def members(self) -> Members | None:
         """Which device of which process each rank is; None if ranks are processes."""
-        ...
 
     def clock(self, record: RankRecord) -> ClockMap:
         """The map from the time in the files of a rank to the clock of the answer."""
-        ...
 
     @property
     def span_ns(self) -> tuple[int, int]:
         """First start and last end of any event of any rank, aligned."""
-        ...
 
     def texts(self, ids: pa.Array) -> pa.Array:
         """The strings of an Arrow array of name ids, as a string array; null if the id is."""
-        ...
 
     def name_table(self) -> pa.Table:
         """All interned strings of the run, as a `pyarrow.Table` (`id`, `value`) sorted by id."""
-        ...
 
 
 def alignment_of(run: RunFacts) -> Aligned:
@@ -213,7 +205,6 @@ class Shown(Protocol):
 
     def shown(self, name: str, options: Options) -> str:
         """One statement over all ranks that computes the answer of the question called `name`."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)

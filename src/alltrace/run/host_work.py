@@ -42,15 +42,12 @@ class Recorded(Protocol):
 
     def has(self, table: str) -> bool:
         """Whether there are rows."""
-        ...
 
     def file_table(self, table: str, columns: Sequence[str] | None = None) -> pa.Table:
         """Columns of a table; all for None."""
-        ...
 
     def texts(self, ids: pa.Array) -> pa.Array:
         """The text of names."""
-        ...
 
 
 class HostWork:

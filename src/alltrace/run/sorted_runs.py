@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from operator import itemgetter
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -80,9 +79,7 @@ class DiskSorter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for level in self._levels:
             level.close()
 
