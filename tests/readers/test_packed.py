@@ -10,7 +10,7 @@ import zlib
 import pyarrow as pa
 import pytest
 
-from alltrace.readers.packed import Packed
+from alltrace.readers.text import Packed
 
 TEXT = b"".join(b"%d %x\n" % (n, random.Random(n).getrandbits(40)) for n in range(30_000))
 

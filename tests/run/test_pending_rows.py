@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.thorough import cases
 
 from alltrace.run.columns import HeldColumns
-from alltrace.run.pending_rows import Rows
+from alltrace.run.writer import PendingRows
 from alltrace.trace.schema import TABLES
 
 RANGES = TABLES["ranges"]
@@ -21,7 +21,7 @@ column = st.sampled_from(["values", "some", "none"])
 )
 def test_rows_come_back(batches):
     held = HeldColumns(RANGES)
-    buffer = Rows(held)
+    buffer = PendingRows(held)
     given_rows = []
     for number, (count, start, depth, payload, skip) in enumerate(batches):
         made = {
@@ -49,7 +49,7 @@ def _values(kind, values):
 
 def test_a_taken_buffer_can_be_filled_again():
     held = HeldColumns(RANGES)
-    buffer = Rows(held)
+    buffer = PendingRows(held)
     taken = []
     for start in (5, 6):
         columns = [pa.array([start if f.name == "start" else None], f.type) for f in held.schema]

@@ -18,12 +18,10 @@ from alltrace.capture.once_per_node import first_to_say
 from alltrace.capture.plan import (
     Plan,
     Request,
-    arm,
+    instrument_variables,
     plan_rank,
     records_node,
     say_notes,
-    torch_variables,
-    window_variables,
 )
 from alltrace.capture.profilers.nsys import LeftOut, may_be_left_out
 from alltrace.capture.program_shell import BASH, ProgramShell
@@ -45,6 +43,7 @@ from alltrace.capture.variables import MARK
 from alltrace.trace.errors import EXIT_DONE, EXIT_INPUT, EXIT_STRICT, AlltraceError, printable
 from alltrace.trace.side_file_words import ROLE
 
+_TRACE = ".pt.trace.json.gz"
 _LAST_DIGIT = 9
 _LONGEST = 240
 _PAUSE_S = 1.0
@@ -55,16 +54,20 @@ def profile(
     request: Request, program: Sequence[str], variables: Mapping[str, str], guard: Guard, say: Callable[[str], None]
 ) -> int | None:
     """Profile the program; returns the exit code, or None if it should run without a profiler."""
+    # PyTorch's profiler is a part of the program, which writes its traces itself.
     after: Afterwards | None = None
     try:
         plan = plan_rank(request, variables, os.uname().nodename)
-        report = plan.report
-        if report is None:
+        folder = plan.traces or (plan.report and plan.report.parent)
+        if folder is None:
             return None
         after = Afterwards(request, plan, variables, guard, say)
         after.begin()
-        window = window_variables(request, plan, variables)
-        arm(request, plan, window)
+        job = expand("{job}", "--job", plan.who, variables, request.job)
+        role = safe(variables.get(ROLE, ""))
+        traces = f"{job.replace('/', '-')}{role and '_' + role}_rank{plan.who.rank}-of-"
+        report = plan.report or folder / traces
+        own = instrument_variables(request, plan, folder, variables)
         private = prepare(request, report, plan.who.rank)
     except (AlltraceError, OSError) as error:
         if after is not None:
@@ -73,23 +76,18 @@ def profile(
             raise
         say(f"{error}; the program runs unprofiled")
         return None
-    if request.force:  # what is there afterwards must be of this run
+    if request.force and plan.report is not None:  # what is there afterwards must be of this run
         remove_older(report)
     say_notes(request, plan, say)
-    say_left_out(plan, (), guard, say)
-    nccl = nccl_log(request, plan, report.parent, private, variables)
-    own = {
-        **variables,
-        **torch_variables(request, plan, report.parent, variables),
-        **nccl.variables,
-        "TMPDIR": str(private),
-        MARK: request.profiler,
-        **window,
-    }
+    _say_left_out(plan, (), guard, say)
+    nccl = nccl_log(request, plan, folder, private, variables)
+    own = {**variables, **own, **nccl.variables}
+    if plan.report is not None:
+        own |= {"TMPDIR": str(private), MARK: request.profiler}
     me = f"rank {plan.who.rank}"
+    before = time.time()
     try:
-        job = expand("{job}", "--job", plan.who, variables, request.job)
-        log = gpu_log_path(report.parent, job, plan.who.host)
+        log = gpu_log_path(folder, job, plan.who.host)
         with recording(list(plan.gpu_log) if plan.gpu_log else None, log):
             plan, outcome = _attempted(request, plan, program, own, private, guard, say)
     except OSError as error:
@@ -97,11 +95,42 @@ def profile(
         after.leave("it was not run")
         return EXIT_INPUT
     nccl.finish(me, say)
-    if not outcome.started and request.on_error != "stop" and not outcome.asked_to_end and full(private) is None:
+    if plan.traces is not None:
+        tidy(private)
+        reports: Sequence[Path] = _written_since(report, before)
+        if not reports and (request.verbose or request.then.asked):
+            say(f"{me}: no trace in {folder}; `alltrace.instrument.steps` or `torch_profile` writes them")
+        lost = not reports
+    elif not outcome.started and request.on_error != "stop" and not outcome.asked_to_end and full(private) is None:
         say(f"{me}: {_unstarted(outcome, private)}, which now runs unprofiled")
         tidy(private)
         after.leave("it was not profiled")
         return None
+    else:
+        plan, report, lost = _accounted(request, plan, report, outcome, private, variables, say)
+        reports = find_reports(report).whole
+    after.finish(reports, files_beside(plan, report, log), ended=outcome.asked_to_end)
+    return EXIT_STRICT if lost and request.strict and outcome.code == EXIT_DONE else outcome.code
+
+
+def _written_since(beginning: Path, before: float) -> list[Path]:
+    """The traces of one rank, whose names have this beginning, written after a time, by the clock of their writer."""
+    names = (p for p in beginning.parent.iterdir() if p.name.startswith(beginning.name) and p.name.endswith(_TRACE))
+    # a file system's clock may lag the node's
+    return [p for p in sorted(names) if p.stat().st_mtime > before - 60]
+
+
+def _accounted(
+    request: Request,
+    plan: Plan,
+    report: Path,
+    outcome: Outcome,
+    private: Path,
+    variables: Mapping[str, str],
+    say: Callable[[str], None],
+) -> tuple[Plan, Path, bool]:
+    """Name the report of a profiler and say what it lacks; the plan and report by then, and whether it is missing."""
+    me = f"rank {plan.who.rank}"
     if request.nsys.armed:
         name_windows(report, private)
     plan, report = name_by_rank(request, plan, report, private, variables)
@@ -111,8 +140,7 @@ def profile(
     if not lost:
         with suppress(OSError):
             write_side_file(request, plan, report, safe(variables.get(ROLE, "")))
-    after.finish(find_reports(report).whole, files_beside(plan, report, log), ended=outcome.asked_to_end)
-    return EXIT_STRICT if lost and request.strict and outcome.code == EXIT_DONE else outcome.code
+    return plan, report, lost
 
 
 def _attempted(
@@ -132,25 +160,25 @@ def _attempted(
         turn += 1
         program_shell = ProgramShell(private, f"turn{turn}-" if turn else "")
         # a profiler that has failed once shows what it says
-        descriptors = None if request.verbose or again else _descriptors()
+        descriptors = None if request.verbose or again or plan.report is None else _descriptors()
         outcome = supervise(
             [*(plan.command or ()), *program_shell.around(program, guard.mask, descriptors)],
             variables,
             program_shell,
             guard=guard,
-            finished=partial(_is_whole, plan.report),
+            finished=partial(_is_written, plan.report),
             patience=Patience(request.grace_s, request.end_after_s),
             manners=MANNERS[request.profiler],
             output=Output(private / LOG, *descriptors) if descriptors else None,
         )
         program_shell.forget()
-        if not outcome.failed_to_start or full(private) is not None:
+        if plan.report is None or not outcome.failed_to_start or full(private) is not None:
             return plan, outcome
         refused = _refused(request, plan, private, every=again)
         if refused:
             before = plan.left_out
             plan = plan_rank(request, variables, os.uname().nodename, (*before, *refused))
-            say_left_out(plan, before, guard, say)
+            _say_left_out(plan, before, guard, say)
             continue
         if again:
             return plan, outcome
@@ -160,8 +188,8 @@ def _attempted(
         again = True
 
 
-def _is_whole(report: Path | None) -> bool:
-    return report is not None and bool(find_reports(report).whole)
+def _is_written(report: Path | None) -> bool:
+    return report is None or bool(find_reports(report).whole)
 
 
 def _refused(request: Request, plan: Plan, private: Path, *, every: bool) -> list[LeftOut]:
@@ -203,7 +231,7 @@ def _show_printed(request: Request, private: Path, me: str, say: Callable[[str],
             say(f"{me}: {printable(last)}")
 
 
-def say_left_out(plan: Plan, before: Sequence[LeftOut], guard: Guard, say: Callable[[str], None]) -> None:
+def _say_left_out(plan: Plan, before: Sequence[LeftOut], guard: Guard, say: Callable[[str], None]) -> None:
     """Say which options this node cannot have; ranks of a node say the same, and the first is heard."""
     for reason in dict.fromkeys(one.reason for one in plan.left_out if one not in before):
         options = ", ".join(one.option for one in plan.left_out if one.reason == reason)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from alltrace.capture.identity import find_identity
-from alltrace.capture.plan import Request, plan_rank, say_notes, trace_variables
+from alltrace.capture.plan import Request, instrument_variables, plan_rank, say_notes
 from alltrace.capture.profilers.ncu import patience
 from alltrace.capture.variables import RAY_JOB
 from alltrace.trace.errors import AlltraceError, UsageError
@@ -62,12 +62,8 @@ def run_rank(
         _become(program, variables)
     if not chosen or (request.profiler == "torch" and not (request.gpu_log or request.nccl_log or request.then.asked)):
         _unprofiled(request, program, variables, say)
+    from alltrace.capture.attempts import profile
     from alltrace.capture.guard import guarded  # a rank that is not profiled does without
-
-    if request.profiler == "torch":
-        from alltrace.capture.with_torch import run_with_torch as profile
-    else:
-        from alltrace.capture.attempts import profile
 
     code = guarded(lambda guard: profile(request, program, variables, guard, say))
     if code is None:
@@ -104,7 +100,7 @@ def _unprofiled(
         _become(program, variables)
     say_notes(request, plan, say)
     if plan.traces is not None:
-        variables.update(trace_variables(request, plan, plan.traces, variables))
+        variables.update(instrument_variables(request, plan, plan.traces, variables))
     _become(program, variables)
 
 

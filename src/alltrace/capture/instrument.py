@@ -166,25 +166,18 @@ class Profile(Protocol):
 
     def __enter__(self) -> Self:
         """Start."""
-        ...
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
+    def __exit__(self, *_: object) -> bool | None:
         """Stop."""
-        ...
 
     def start(self) -> None:
         """Start to record."""
-        ...
 
     def stop(self) -> None:
         """Record no more."""
-        ...
 
     def step(self) -> None:
         """A step of the training ends here."""
-        ...
 
 
 def torch_profile(

@@ -205,13 +205,15 @@ def torch_variables(request: Request, plan: Plan, folder: Path, environment: Map
     return {**{name: value for name, value in recorder.items() if name not in environment}, **memory}
 
 
-def trace_variables(request: Request, plan: Plan, folder: Path, environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that `alltrace.instrument.torch_profile` finds; makes the files for requests to an armed rank."""
-    variables = {TRACES: str(folder), **window_variables(request, plan, environment)}
+def instrument_variables(request: Request, plan: Plan, folder: Path, environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables that `alltrace.instrument` and PyTorch find; makes the files for requests to an armed rank."""
+    variables = window_variables(request, plan, environment)
     arm(request, plan, variables)
     variables.update(torch_variables(request, plan, folder, environment))
-    if request.job is not None:
-        variables[JOB] = request.job
+    if plan.traces is not None:
+        variables[TRACES] = str(folder)
+        if request.job is not None:
+            variables[JOB] = request.job
     return variables
 
 

@@ -5,7 +5,6 @@ import sys
 from array import array
 from itertools import pairwise
 from time import perf_counter_ns
-from types import TracebackType
 from typing import Any, Self
 
 from alltrace.capture import cuda_profiler, instrument
@@ -166,9 +165,7 @@ class steps:  # noqa: N801  used as `with steps(70, 75) as window`
             self._begin()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._finish()
         self._names = False
         if self._running:

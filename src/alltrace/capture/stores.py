@@ -25,15 +25,12 @@ _COMPARED = 1 << 16
 class Store(Protocol):
     def label(self, name: str) -> str:
         """Where a file is, for messages; without passwords."""
-        ...
 
     def size(self, name: str) -> int | None:
         """How many bytes of a file exist at the place; None if there is none, or if unknown."""
-        ...
 
     def put(self, path: Path, name: str) -> int:
         """Copy a file, or its missing part; returns how many bytes are there afterwards."""
-        ...
 
 
 def store_at(url: str) -> Store:

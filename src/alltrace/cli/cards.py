@@ -1,26 +1,19 @@
 """What `diagnose` found as cards for a terminal: the verdict, then each finding in words that are never cut."""
 
-from __future__ import annotations
-
+import argparse
 import os
 import re
 import shlex
 import sys
 import textwrap
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
 
 from alltrace.charts.text_table import terminal_width
 from alltrace.cli.output import emit, write_picture
-from alltrace.recipes.questions.diagnose.cards import told
+from alltrace.recipes.base import Answer
+from alltrace.recipes.questions.diagnose.cards import Card, Diagnosis, StepTimes, told
 from alltrace.trace.amounts import shortened
 from alltrace.trace.errors import printable
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterator, Mapping
-
-    from alltrace.recipes.base import Answer
-    from alltrace.recipes.questions.diagnose.cards import Card, Diagnosis, StepTimes
 
 _LEAST, _MOST = 40, 110
 """Columns of a card: narrower ones break every word, wider ones have lines that eyes lose."""

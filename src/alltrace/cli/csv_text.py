@@ -5,27 +5,20 @@ with the metadata `decimals` in its Arrow field is written with that many decima
 need.
 """
 
-from __future__ import annotations
-
+from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from alltrace.charts.cells import column_cells, is_number
 from alltrace.core.text import CELL, NAME, NULL_NUMBER, NUMBER, NUMBER_OR_NULL, write_csv_rows
 from alltrace.engine.tasks import default_jobs
 from alltrace.run.prefetch import in_threads
-from alltrace.trace.arrays import integers
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from numpy.typing import NDArray
-
-    from alltrace.trace.arrays import Int64
+from alltrace.trace.arrays import Int64, integers
 
 _PIECE_ROWS = 16_384  # what fits the caches
 _THREADS = 4  # more are not faster: one thread writes what they make

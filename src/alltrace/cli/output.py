@@ -4,15 +4,16 @@ Text from a trace is shown as text and nothing else: control characters are esca
 quote.
 """
 
-from __future__ import annotations
-
+import argparse
 import io
 import os
 import re
 import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,14 +21,8 @@ import pyarrow.compute as pc
 from alltrace.charts.cells import cells, is_number, is_sparse, json_text
 from alltrace.charts.text_table import PLAIN, TableForm, streamed_text, terminal_width, to_text
 from alltrace.cli.csv_text import csv_header, csv_rows, without_formulas
+from alltrace.recipes.base import Answer, Chart
 from alltrace.trace.errors import InputError, UsageError, printable
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from alltrace.recipes.base import Answer, Chart
 
 ENVELOPE_VERSION = 1
 _SAMPLE = 4096

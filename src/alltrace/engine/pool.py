@@ -46,7 +46,30 @@ def in_pool(
     """`function(item, advance)` for each item in `jobs` processes; see `alltrace.engine.tasks.run_tasks`."""
     # workers may be ended at any time, and what they have on disk then goes with this folder
     with _scratch() as scratch:
-        yield from _in_processes(function, items, jobs, advance, scratch)
+        context = get_context("loky")
+        reports = context.SimpleQueue()
+        # the function, with all that it holds, goes to each worker once; tasks are the items alone
+        pool = ProcessPoolExecutor(
+            jobs, context=context, initializer=_start_worker, initargs=(reports, os.getpid(), function, scratch)
+        )
+        waiting: set[Future[tuple[Outcome[_Result], int]]] = set()
+        try:
+            with _progress(reports, advance) as finish:
+                # a bounded window: a worker that dies takes few results with it, and the pool's queue stays short
+                for index, item in enumerate(items):
+                    waiting.add(pool.submit(_in_worker, index, item))
+                    if len(waiting) >= 2 * jobs:
+                        yield from _completed(waiting, finish)
+                while waiting:
+                    yield from _completed(waiting, finish)
+        except BrokenProcessPool as error:
+            raise AlltraceError(
+                "a worker process was killed, most likely because memory ran out; run it again with a smaller --jobs"
+            ) from error
+        except BaseException:
+            pool.shutdown(kill_workers=True)  # no caller waits for running tasks any more
+            raise
+        pool.shutdown()
 
 
 def _scratch() -> AbstractContextManager[str | None]:
@@ -54,39 +77,6 @@ def _scratch() -> AbstractContextManager[str | None]:
         return scratch_folder("alltrace-work-")
     except InputError:  # most tasks need none
         return nullcontext()
-
-
-def _in_processes(
-    function: Callable[[_Item, Callable[[int], None]], _Result],
-    items: Sequence[_Item],
-    jobs: int,
-    advance: Callable[[int], None],
-    scratch: str | None,
-) -> Iterator[Outcome[_Result]]:
-    context = get_context("loky")
-    reports = context.SimpleQueue()
-    # the function, with all that it holds, goes to each worker once; tasks are the items alone
-    pool = ProcessPoolExecutor(
-        jobs, context=context, initializer=_start_worker, initargs=(reports, os.getpid(), function, scratch)
-    )
-    waiting: set[Future[tuple[Outcome[_Result], int]]] = set()
-    try:
-        with _progress(reports, advance) as finish:
-            # a bounded window: a worker that dies takes few results with it, and the pool's queue stays short
-            for index, item in enumerate(items):
-                waiting.add(pool.submit(_in_worker, index, item))
-                if len(waiting) >= 2 * jobs:
-                    yield from _completed(waiting, finish)
-            while waiting:
-                yield from _completed(waiting, finish)
-    except BrokenProcessPool as error:
-        raise AlltraceError(
-            "a worker process was killed, most likely because memory ran out; run it again with a smaller --jobs"
-        ) from error
-    except BaseException:
-        pool.shutdown(kill_workers=True)  # no caller waits for running tasks any more
-        raise
-    pool.shutdown()
 
 
 def _completed(

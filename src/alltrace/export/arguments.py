@@ -4,13 +4,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from alltrace.export.columns import UNKNOWN, numbers
 from alltrace.export.record_bytes import Pool
 from alltrace.export.selection import Selection
 from alltrace.export.tracks import Tracks
-from alltrace.trace.arrays import Int64, integers
+from alltrace.trace.arrays import Flags, Int64, integers
 from alltrace.trace.grouping import group
 from alltrace.trace.schema import TABLES
 from alltrace.trace.slice_arguments import FEW, MANY, OPERATION, OPERATION_MANY
@@ -30,7 +29,7 @@ class Arguments(NamedTuple):
     """The arguments of n slices."""
 
     few: Int64  # n numbers in the pool, -1 for none
-    many: dict[str, tuple[Int64, NDArray[np.bool_]]]  # for each name int64 values of n, and which slices have it
+    many: dict[str, tuple[Int64, Flags]]  # for each name int64 values of n, and which slices have it
 
 
 def columns_of(table: str) -> list[str]:
@@ -109,7 +108,7 @@ def arguments_of(
     return Arguments(np.array(pieces, np.int64)[codes], many)
 
 
-def _whole(column: Any) -> tuple[Int64, NDArray[np.bool_]]:
+def _whole(column: Any) -> tuple[Int64, Flags]:
     return integers(column, UNKNOWN), column.is_valid().to_numpy()
 
 

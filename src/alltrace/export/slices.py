@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from alltrace.align.aligned import Aligned
 from alltrace.export.arguments import Arguments, Form, Operations, Places, arguments_of, columns_of
@@ -16,7 +15,7 @@ from alltrace.export.record_bytes import Pool
 from alltrace.export.selection import Selection
 from alltrace.export.tracks import Intervals, Launches, Tracks, intervals_of
 from alltrace.export.viewer_tracks import ViewerTracks
-from alltrace.trace.arrays import Int64
+from alltrace.trace.arrays import Flags, Int64
 
 COUNTER_SCALE = 1000
 """A counter's value is a whole number of this fraction."""
@@ -235,8 +234,8 @@ class Flow:
 
     instances: Int64  # n instances
     places: Places  # finds a member by its stream and start
-    first: NDArray[np.bool_]  # boolean array of n: the first member to arrive
-    last: NDArray[np.bool_]  # boolean array of n: the last member
+    first: Flags  # boolean array of n: the first member to arrive
+    last: Flags  # boolean array of n: the last member
 
 
 class Members(NamedTuple):
@@ -246,8 +245,8 @@ class Members(NamedTuple):
     devices: Int64  # n devices
     streams: Int64  # n streams
     starts: Int64  # n starts, ns on the aligned clock
-    first: NDArray[np.bool_]  # boolean array of n: the first member to arrive
-    last: NDArray[np.bool_]  # boolean array of n: the last member
+    first: Flags  # boolean array of n: the first member to arrive
+    last: Flags  # boolean array of n: the last member
 
 
 def members_across(selection: Selection, aligned: Aligned) -> dict[int, Members]:

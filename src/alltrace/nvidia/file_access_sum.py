@@ -9,12 +9,12 @@ import pyarrow.compute as pc
 
 from alltrace.nvidia.cells import RANK_CELL, Cell, cells
 from alltrace.nvidia.filters import pattern_of
-from alltrace.nvidia.recipe import FILE, FILE_CELL, Options, Results, SqlNsysRecipe, file_column
+from alltrace.nvidia.recipe import FILE, FILE_CELL, Results, SqlNsysRecipe, file_column
 from alltrace.nvidia.report import RANK
 from alltrace.recipes.analysis.lookups import column, texts_of
 from alltrace.recipes.analysis.nvtx_projection import SPAN_COLUMNS, innermost_ranges
 from alltrace.recipes.analysis.statistics_sql import statistics_statement
-from alltrace.recipes.base import Answer, Chart, Option, Part, RunFacts
+from alltrace.recipes.base import Answer, Chart, Option, Options, Part, RunFacts
 from alltrace.recipes.sql_recipe import Statements, id_table
 from alltrace.run.rank import Rank
 from alltrace.trace.arrays import integers

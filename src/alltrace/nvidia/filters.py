@@ -5,8 +5,6 @@ only touches a span at its edge passes, as in nsys. Dictionaries are whole. A ra
 read, once each.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
@@ -15,15 +13,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
-from alltrace.nvidia.report import Options, Report
+from alltrace.nvidia.report import Report
 from alltrace.recipes.analysis.nvtx_projection import PROJECTION_READS, close_ends, projection
-from alltrace.recipes.base import Answer, Clock, Column, Option, OptionValue, Part, RunFacts
+from alltrace.recipes.base import Answer, Clock, Column, Option, Options, OptionValue, Part, RunFacts
 from alltrace.recipes.execution.shared_tables import once
 from alltrace.recipes.execution.window import DEVICE_TABLES
 from alltrace.run.rank import Rank
-from alltrace.trace.arrays import integers
+from alltrace.trace.arrays import Flags, Int64, integers
 from alltrace.trace.errors import UsageError
 from alltrace.trace.grouping import group
 from alltrace.trace.range_selector import RangeName, parse_range
@@ -144,9 +141,9 @@ def _time(text: str, part: str) -> int | None:
 class _Spans(NamedTuple):
     """Spans of time, merged; `threads` and `processes` hold those that count for these alone."""
 
-    everywhere: NDArray[np.int64]
-    threads: Mapping[int, NDArray[np.int64]]
-    processes: Mapping[int, NDArray[np.int64]]
+    everywhere: Int64
+    threads: Mapping[int, Int64]
+    processes: Mapping[int, Int64]
 
 
 class _FilteredRows:
@@ -162,7 +159,7 @@ class _FilteredRows:
             return None
         return _columns_of(table)
 
-    def keeps(self, table: str, rows: Any) -> NDArray[np.bool_]:
+    def keeps(self, table: str, rows: Any) -> Flags:
         names = rows.column_names
         first = "start" if "start" in names else "time"
         start = rows.column(first).fill_null(_LEAST).to_numpy()
@@ -186,7 +183,7 @@ class _FilteredRows:
         return spans
 
     @cached_property
-    def _projected(self) -> NDArray[np.int64]:
+    def _projected(self) -> Int64:
         assert self._filters.projected is not None  # noqa: S101  only called if there is one
         projected = projection(self._inner)
         chosen = _matching(
@@ -213,7 +210,7 @@ def _ranges_named(rank: Rank, name: RangeName) -> Any:
     return ranges.take(pa.array(_matching(rank, ranges, name, integers(ranges.column("start")))))
 
 
-def _matching(rank: Rank, ranges: Any, wanted: RangeName, start: NDArray[np.int64]) -> NDArray[np.int64]:
+def _matching(rank: Rank, ranges: Any, wanted: RangeName, start: Int64) -> Int64:
     codes, some = group([ranges.column("domain"), ranges.column("name")])
     distinct = ranges.take(pa.array(some))
     texts = rank.texts(distinct.column("name")).to_pylist()
@@ -228,7 +225,7 @@ def _spans(ranges: Any) -> _Spans:
     """What the ranges hold: one of push and pop its thread, one of start and end its process."""
     start, end = integers(ranges.column("start")), integers(ranges.column("end"))
     of_thread = np.array([k == "pushpop" for k in ranges.column("kind").to_pylist()], bool)
-    by_owner: list[dict[int, NDArray[np.int64]]] = []
+    by_owner: list[dict[int, Int64]] = []
     for column, mine in (("thread", of_thread), ("process", ~of_thread)):
         owner = integers(ranges.column(column), -1)
         by_owner.append(
@@ -237,7 +234,7 @@ def _spans(ranges: Any) -> _Spans:
     return _Spans(_merged(start, end), *by_owner)
 
 
-def _merged(start: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.int64]:
+def _merged(start: Int64, end: Int64) -> Int64:
     """The union of closed spans: int64 array (n, 2), ascending, apart from each other."""
     order = np.argsort(start, kind="stable")
     start, reach = start[order], np.maximum.accumulate(np.maximum(end[order], start[order]))
@@ -248,15 +245,13 @@ def _merged(start: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.int6
     return np.stack((start[new], reach[last]), axis=1)
 
 
-def _overlaps(spans: NDArray[np.int64], start: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _overlaps(spans: Int64, start: Int64, end: Int64) -> Flags:
     """Whether each row overlaps or touches one of the spans."""
-    result: NDArray[np.bool_] = np.searchsorted(spans[:, 0], end, "right") > np.searchsorted(spans[:, 1], start, "left")
+    result: Flags = np.searchsorted(spans[:, 0], end, "right") > np.searchsorted(spans[:, 1], start, "left")
     return result
 
 
-def _in_spans(
-    spans: _Spans, rows: Any, start: NDArray[np.int64], end: NDArray[np.int64], owners: Sequence[str]
-) -> NDArray[np.bool_]:
+def _in_spans(spans: _Spans, rows: Any, start: Int64, end: Int64, owners: Sequence[str]) -> Flags:
     owned = {name: integers(rows.column(name), -1) for name in owners if name in rows.column_names}
     if "thread" not in owned:
         return _overlaps(spans.everywhere, start, end)

@@ -20,7 +20,6 @@ from alltrace.nvidia.recipe import (
     FILE_CELL,
     FILES,
     NsysRecipe,
-    Options,
     Results,
     SqlNsysRecipe,
     file_column,
@@ -30,16 +29,14 @@ from alltrace.nvidia.recipe import (
 )
 from alltrace.recipes.analysis.distribution import COUNT, VALUE, collect, summarize
 from alltrace.recipes.analysis.lookups import column, look_up
-from alltrace.recipes.base import Answer, Chart, Option, Part, RunFacts, alignment_of
+from alltrace.recipes.base import Answer, Chart, Option, Options, Part, RunFacts, alignment_of
 from alltrace.recipes.row_stream import StreamedRank, spilled_parts
 from alltrace.recipes.sql_recipe import Statements
 from alltrace.run.rank import Rank
-from alltrace.trace.arrays import integers
+from alltrace.trace.arrays import Flags, Floats, Int64, integers
 from alltrace.trace.grouping import group
 from alltrace.trace.intervals import Merged, bin_edges, by_track, concurrency, merge, overlap_ns
 from alltrace.trace.kernel_rules import NOT_COMPUTE
-
-Int64 = NDArray[np.int64]
 
 _PERCENTS = (1, 5, 10, 25, 50, 75, 90, 95, 99, 100)
 _BINS = cells(
@@ -295,7 +292,7 @@ def _named(part: Part, run: RunFacts) -> tuple[Int64, dict[str, Int64], list[str
     return codes, columns, texts.to_pylist()
 
 
-def _beside(start: Int64, end: Int64, of: NDArray[np.bool_]) -> Int64:
+def _beside(start: Int64, end: Int64, of: Flags) -> Int64:
     """How much of each interval at least one other of the chosen ones covers, ns."""
     once = merge(start[of], end[of])
     depth = concurrency(start[of], end[of])
@@ -306,9 +303,9 @@ def _beside(start: Int64, end: Int64, of: NDArray[np.bool_]) -> Int64:
     return np.where(of, overlap_ns(start, end, several), overlap_ns(start, end, once)).astype(np.int64)
 
 
-def _percent(part: Int64, whole: Int64) -> NDArray[np.float64]:
+def _percent(part: Int64, whole: Int64) -> Floats:
     """100 * part / whole; 0 of nothing."""
-    share: NDArray[np.float64] = np.divide(100.0 * part, whole, out=np.zeros(len(part)), where=whole > 0)
+    share: Floats = np.divide(100.0 * part, whole, out=np.zeros(len(part)), where=whole > 0)
     return share
 
 
@@ -396,9 +393,7 @@ class NcclStraggler(NsysRecipe):
         return self.answer({"stragglers": ordered(stragglers, "-Caused Wait", "Rank", "Communicator"), "heatmap": heat})
 
 
-def _heatmap(
-    span: tuple[int, int], bins: int, rank: Int64, first: Int64, late: Int64, was_last: NDArray[np.bool_]
-) -> Columns:
+def _heatmap(span: tuple[int, int], bins: int, rank: Int64, first: Int64, late: Int64, was_last: Flags) -> Columns:
     start, end = min(span[0], int(first.min())), max(span[1], int(first.max()) + 1)
     edges = bin_edges(start, end, min(bins, end - start))
     ranks, number = np.unique(rank, return_inverse=True)

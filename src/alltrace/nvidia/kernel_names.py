@@ -6,13 +6,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from alltrace.recipes.analysis.lookups import as_text, column
 from alltrace.recipes.analysis.nvtx_projection import innermost_ranges
 from alltrace.recipes.base import Option
 from alltrace.run.rank import Rank
-from alltrace.trace.arrays import integers
+from alltrace.trace.arrays import Int64, integers
 from alltrace.trace.grouping import group
 
 NVTX_NAME = Option(
@@ -100,7 +99,7 @@ def launch_dims(x: Any, y: Any, z: Any) -> Any:
     return pc.take(pa.array(texts, pa.string()), pa.array(codes))
 
 
-def launches(kernels: Any, api: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def launches(kernels: Any, api: Any) -> tuple[Int64, Int64]:
     """Rows of `kernels` and of `api`, in pairs: which call launched which, by correlation id within the process."""
     # The pairs are in the order of the kernels. A kernel without a call has none.
     unknown = pc.is_null(column(kernels, "correlation")).to_numpy(zero_copy_only=False)
@@ -115,7 +114,7 @@ def launches(kernels: Any, api: Any) -> tuple[NDArray[np.int64], NDArray[np.int6
     return kernel, order[np.repeat(low, matches) + offset]
 
 
-def _call_codes(kernels: Any, api: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _call_codes(kernels: Any, api: Any) -> tuple[Int64, Int64]:
     """A number for each row of both tables, the same where process and correlation id are."""
     process, correlation = (
         np.concatenate([integers(t.column(c), -1) for t in (kernels, api)]) for c in ("process", "correlation")

@@ -12,24 +12,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from alltrace.nvidia.cells import Cell, cells
 from alltrace.nvidia.filters import given_filters
-from alltrace.nvidia.recipe import FILE, FILE_CELL, NsysRecipe, Options, part_files
+from alltrace.nvidia.recipe import FILE, FILE_CELL, NsysRecipe, part_files
 from alltrace.nvidia.sampled_sums import ADAPTER_CELLS, PER_MS
 from alltrace.recipes.analysis.lookups import column, look_up, texts_of
 from alltrace.recipes.analysis.sampled import GPU_READS, gpu_numbers, gpu_series, plain_metric, series, traffic
 from alltrace.recipes.analysis.sampled import READS as TRAFFIC_READS
-from alltrace.recipes.base import Answer, Chart, Option, Part, RunFacts
+from alltrace.recipes.base import Answer, Chart, Option, Options, Part, RunFacts
 from alltrace.recipes.execution.shared_tables import once
 from alltrace.run.rank import Rank
-from alltrace.trace.arrays import integers, is_one_of
+from alltrace.trace.arrays import Flags, Floats, Int64, integers, is_one_of
 from alltrace.trace.intervals import NOTHING, Merged, bin_coverage_ns, bin_load_ns, by_track, intersection, merge, union
 from alltrace.trace.kernel_rules import NOT_COMPUTE
 
-Int64 = NDArray[np.int64]
-Reals = NDArray[np.float64]
 SeriesRows = Iterable[Mapping[str, Any]]
 
 _BINNING = "binning"
@@ -137,19 +134,19 @@ def _clock_notes(run: RunFacts) -> tuple[str, ...]:
     return (f"the times of {len(clocks)} hosts are on one clock, determined from shared collectives{error}",)
 
 
-def _percent(time: Int64, rank: Rank, options: Options) -> Reals:
+def _percent(time: Int64, rank: Rank, options: Options) -> Floats:
     """100 * the time in each bin / the part of the bin in which the rank was recorded; NaN if it was not."""
     covered = options[_BINNING].covered(rank.rank)
-    result: Reals = np.divide(100.0 * time, covered, out=np.full(len(time), np.nan), where=covered > 0)
+    result: Floats = np.divide(100.0 * time, covered, out=np.full(len(time), np.nan), where=covered > 0)
     return result
 
 
-def _covered(merged: Merged, rank: Rank, options: Options) -> Reals:
+def _covered(merged: Merged, rank: Rank, options: Options) -> Floats:
     """The share of each bin that merged intervals cover, in per cent."""
     return _percent(bin_coverage_ns(merged, options[_BINNING].edges), rank, options)
 
 
-def _used(start: Int64, end: Int64, rank: Rank, options: Options) -> Reals:
+def _used(start: Int64, end: Int64, rank: Rank, options: Options) -> Floats:
     """The share of each bin that intervals cover, or with `--cumulative` their time over the bin, in per cent."""
     if not options.get("cumulative"):
         return _covered(merge(start, end), rank, options)
@@ -164,7 +161,7 @@ class _Kernels(NamedTuple):
     ordinal: int | None
     start: Int64
     end: Int64
-    communicates: NDArray[np.bool_]
+    communicates: Flags
 
 
 _KERNEL_READS = ("start", "end", "process", "device", "kind")
@@ -429,7 +426,7 @@ network_map_aws = SamplerMap(
 )
 
 
-def bin_means(times: Int64, values: Reals, edges: Int64) -> Reals:
+def bin_means(times: Int64, values: Floats, edges: Int64) -> Floats:
     """The mean of the samples of each bin, NaN if there is none."""
     # a sample describes the time before it, so that one at the end of a bin belongs to it, and one at its start to the
     # bin before.
@@ -437,27 +434,27 @@ def bin_means(times: Int64, values: Reals, edges: Int64) -> Reals:
     inside = (at >= 0) & (at < len(edges) - 1)
     count = np.bincount(at[inside], minlength=len(edges) - 1)
     total = np.bincount(at[inside], weights=values[inside], minlength=len(edges) - 1)
-    means: Reals = np.divide(total, count, out=np.full(len(edges) - 1, np.nan), where=count > 0)
+    means: Floats = np.divide(total, count, out=np.full(len(edges) - 1, np.nan), where=count > 0)
     return means
 
 
-def bin_rates(starts: Int64, ends: Int64, values: Reals, edges: Int64) -> Reals:
+def bin_rates(starts: Int64, ends: Int64, values: Floats, edges: Int64) -> Floats:
     """The mean in each bin of values that hold over intervals, weighted by their time in it; NaN if none does."""
     long = ends > starts
     starts, ends, values = starts[long], ends[long], values[long]
     zero = int(edges[0])
     total = np.diff(_integral(starts - zero, values, edges - zero) - _integral(ends - zero, values, edges - zero))
     covered_ns = bin_load_ns(starts, ends, edges)
-    means: Reals = np.divide(total, covered_ns, out=np.full(len(edges) - 1, np.nan), where=covered_ns > 0)
+    means: Floats = np.divide(total, covered_ns, out=np.full(len(edges) - 1, np.nan), where=covered_ns > 0)
     return means
 
 
-def _integral(points: Int64, values: Reals, at: Int64) -> Reals:
+def _integral(points: Int64, values: Floats, at: Int64) -> Floats:
     """The sum of value * (x - point) over the points before x, for each x of `at`."""
     order = np.argsort(points, kind="stable")
     points, values = points[order], values[order]
-    sums: Reals = np.concatenate((np.zeros(1), np.cumsum(values)))
-    weighted: Reals = np.concatenate((np.zeros(1), np.cumsum(values * points)))
+    sums: Floats = np.concatenate((np.zeros(1), np.cumsum(values)))
+    weighted: Floats = np.concatenate((np.zeros(1), np.cumsum(values * points)))
     n = np.searchsorted(points, at, side="left")
-    result: Reals = sums[n] * at - weighted[n]
+    result: Floats = sums[n] * at - weighted[n]
     return result

@@ -6,24 +6,21 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from alltrace.nvidia.cells import cells
 from alltrace.nvidia.kernel_names import BASE, MANGLED, name_column
 from alltrace.nvidia.ranges import RANGE_NAME, STYLE_NAME, pids_and_tids
-from alltrace.nvidia.report import BY_RANK, Options, SqlReport, by_rank
+from alltrace.nvidia.report import BY_RANK, SqlReport, by_rank
 from alltrace.recipes.analysis.distribution import COUNT, VALUE, collect
 from alltrace.recipes.analysis.nvtx_projection import SPAN_COLUMNS, Spans, calls_within, launch_spans, on_one_line
 from alltrace.recipes.analysis.statistics_sql import statistics_statement
-from alltrace.recipes.base import Chart
+from alltrace.recipes.base import Chart, Options
 from alltrace.recipes.sql_recipe import Statements
 from alltrace.run.collecting import in_pieces
 from alltrace.run.launch_matching import CALLS, Launches, match_launches
 from alltrace.run.rank import Rank
-from alltrace.trace.arrays import integers
+from alltrace.trace.arrays import Int64, integers
 from alltrace.trace.grouping import group
-
-Int64 = NDArray[np.int64]
 
 _PAIRS_AT_ONCE = 1 << 23
 _OWNER = {"domain": pa.int64(), "name": pa.int64(), "kind": pa.string(), "thread": pa.int64()}

@@ -10,17 +10,16 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from alltrace.nvidia.cells import RANK_CELL, Cell, cell_table, cells, empty_table
-from alltrace.nvidia.recipe import FILES, Options, SqlNsysRecipe, file_columns
+from alltrace.nvidia.recipe import FILES, SqlNsysRecipe, file_columns
 from alltrace.nvidia.recipe_sums import TEXT, duration_cells, duration_columns
 from alltrace.recipes.analysis.nvtx_projection import PROJECTION_READS
 from alltrace.recipes.analysis.sql_engine import run_statement
 from alltrace.recipes.analysis.statistics_sql import statistics_statement
-from alltrace.recipes.base import Answer, AnswerTable, Chart, Option, Part, RunFacts
+from alltrace.recipes.base import Answer, AnswerTable, Chart, Option, Options, Part, RunFacts
 from alltrace.recipes.sql_recipe import Statements
-from alltrace.trace.arrays import integers
+from alltrace.trace.arrays import Int64, integers
 from alltrace.trace.number_text import number_ranges
 
 _WIDE = ("start", "end", "duration", "delta", "duration_accum", "delta_accum")
@@ -128,7 +127,7 @@ ORDER BY start, "end"
         return answer._replace(further=further)
 
 
-def _quantities(table: Any) -> dict[str, NDArray[np.int64]]:
+def _quantities(table: Any) -> dict[str, Int64]:
     start, end = integers(table.column("start")), integers(table.column("end"))
     duration = end - start
     delta = np.concatenate(([_NOTHING], start[1:] - end[:-1]))
@@ -142,7 +141,7 @@ def _quantities(table: Any) -> dict[str, NDArray[np.int64]]:
     }
 
 
-def _by_rank(ranks: Sequence[int], values: NDArray[np.int64], quantity: str) -> AnswerTable:
+def _by_rank(ranks: Sequence[int], values: Int64, quantity: str) -> AnswerTable:
     columns = {str(rank): pa.array(values[:, at], mask=values[:, at] == _NOTHING) for at, rank in enumerate(ranks)}
     return cell_table([Cell(str(rank), "ns", f"{quantity} of rank {rank}") for rank in ranks], columns)
 
@@ -154,7 +153,7 @@ def _statistics(values: Any, key: str) -> Any:
     return run_statement(f"{statistics_statement({key: key}, (key,), 'type_7')} ORDER BY {key}", {"parts": counted})
 
 
-def _delta_statistics(deltas: NDArray[np.int64]) -> dict[str, Any]:
+def _delta_statistics(deltas: Int64) -> dict[str, Any]:
     """The statistics of each iteration, a row, that has deltas; null for one without."""
     iteration, rank = np.nonzero(deltas != _NOTHING)
     summary = _statistics(pa.table({"iteration": iteration, "value": deltas[iteration, rank]}), "iteration")

@@ -22,11 +22,11 @@ from alltrace.nvidia.ranges import (
     range_names,
     style_labels,
 )
-from alltrace.nvidia.report import RANK_CELL, Options, Report, SqlReport, by_rank
+from alltrace.nvidia.report import RANK_CELL, Report, SqlReport, by_rank
 from alltrace.recipes.analysis.distribution import COUNT
 from alltrace.recipes.analysis.nvtx_projection import PROJECTION_READS, Line, Projection, Spans, close_ends, projection
 from alltrace.recipes.analysis.statistics_sql import statistics_statement
-from alltrace.recipes.base import Answer, Chart, Part, RunFacts
+from alltrace.recipes.base import Answer, Chart, Options, Part, RunFacts
 from alltrace.recipes.row_stream import StreamedRank, merged_spilled, spilled_parts
 from alltrace.recipes.sql_recipe import Statements
 from alltrace.run.rank import Rank

@@ -1,7 +1,5 @@
 """What the recipes of `nsys recipe` share: their filters, their several tables, and the files that ranks go by."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
@@ -14,14 +12,11 @@ import pyarrow as pa
 from alltrace.nvidia.cells import IMPORTANT, RANK_CELL, Cell, Columns, cell_table, empty_table
 from alltrace.nvidia.filters import FILTERS, PROJECTED, filtered, given_filters
 from alltrace.nvidia.ranges import projected_table
-from alltrace.recipes.base import Answer, AnswerTable, Clock, Of, Option, Part, Question, RunFacts
+from alltrace.recipes.base import Answer, AnswerTable, Clock, Of, Option, Options, Part, Question, RunFacts
 from alltrace.recipes.row_stream import RowStream
 from alltrace.recipes.sql_recipe import Statements, id_table
 from alltrace.run.rank import Rank
 
-Reads = Mapping[str, tuple[str, ...]]
-Needs = tuple[str | tuple[str, ...], ...]
-Options = Mapping[str, Any]
 Results = Mapping[str, tuple[Cell, ...]]
 
 _ENDINGS = (".gz", ".sqlite", ".nsys-rep", ".qdrep", ".qdstrm", ".json", ".h5", "_pqtdir", "_arwdir")

@@ -20,9 +20,7 @@ from alltrace.nvidia.recipe import (
     FILE,
     FILE_CELL,
     FILES,
-    Needs,
     NsysRecipe,
-    Options,
     Results,
     SqlNsysRecipe,
     file_column,
@@ -36,7 +34,7 @@ from alltrace.recipes.analysis.distribution import COUNT, collect
 from alltrace.recipes.analysis.nvtx_projection import PROJECTION_READS
 from alltrace.recipes.analysis.sql_engine import run_statement, with_rank
 from alltrace.recipes.analysis.statistics_sql import distribution_statement, merged_statement, statistics_statement
-from alltrace.recipes.base import Answer, Chart, Option, Part, RunFacts
+from alltrace.recipes.base import Answer, Chart, Needs, Option, Options, Part, RunFacts
 from alltrace.recipes.sql_recipe import PARTS, Statements, not_by_sql, parts_table
 from alltrace.run.rank import Rank
 

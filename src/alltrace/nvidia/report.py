@@ -1,8 +1,6 @@
 """What reports of `nsys stats` share, and two of their shapes: `SqlReport`, of statements, and `Trace`, of events."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from copy import copy
 from typing import Any, ClassVar, Self
 
@@ -13,14 +11,11 @@ import pyarrow.compute as pc
 from alltrace.nvidia.cells import IMPORTANT, Cell, Columns, cell_table, empty_table, stack
 from alltrace.nvidia.kernel_names import NVTX_NAME, kernel_words, launch_ranges, name_column
 from alltrace.recipes.analysis.sql_engine import with_rank
-from alltrace.recipes.base import Answer, Chart, Column, Of, Option, Part, Question, RunFacts
+from alltrace.recipes.base import Answer, Chart, Column, Of, Option, Options, Part, Question, RunFacts
 from alltrace.recipes.row_stream import RowStream, StreamedRank, merged, merged_by_call, merged_spilled, sliced_ranks
 from alltrace.recipes.sql_recipe import Statements, id_table
 from alltrace.run.rank import Rank
 
-Reads = Mapping[str, tuple[str, ...]]
-Needs = tuple[str | tuple[str, ...], ...]
-Options = Mapping[str, Any]
 Rows = Callable[[Rank, Options], Any]
 
 BY_RANK = Option("by_rank", bool, default=False, help="A row for each rank, with the rank in front.")

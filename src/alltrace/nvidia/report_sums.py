@@ -6,10 +6,10 @@ from typing import Any
 from alltrace.nvidia.cells import Cell, cells, shares
 from alltrace.nvidia.kernel_names import BASE, COPY_LABELS, KERNEL_NAME, MANGLED, NVTX_NAME
 from alltrace.nvidia.ranges import RANGE_NAME, STYLE_NAME
-from alltrace.nvidia.report import BY_RANK, RANK, Options, SqlReport, by_rank
+from alltrace.nvidia.report import BY_RANK, RANK, SqlReport, by_rank
 from alltrace.recipes.analysis.distribution import COUNT
 from alltrace.recipes.analysis.statistics_sql import distribution_statement, merged_statement, statistics_statement
-from alltrace.recipes.base import Answer, Chart, Option, Part, RunFacts
+from alltrace.recipes.base import Answer, Chart, Option, Options, Part, RunFacts
 from alltrace.recipes.sql_recipe import Statements
 
 KERNEL_OPTIONS = (NVTX_NAME, BASE, MANGLED, BY_RANK)

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from alltrace.nvidia.cells import cells, stack
 from alltrace.nvidia.kernel_names import (
@@ -20,12 +19,12 @@ from alltrace.nvidia.kernel_names import (
     relabel,
 )
 from alltrace.nvidia.ranges import pids_and_tids
-from alltrace.nvidia.report import BY_RANK, Options, Trace
+from alltrace.nvidia.report import BY_RANK, Trace
 from alltrace.nvidia.report_sums import DIM_CELLS, KERNEL_OPTIONS
 from alltrace.recipes.analysis.lookups import as_text, column, look_up
-from alltrace.recipes.base import Option
+from alltrace.recipes.base import Option, Options
 from alltrace.run.rank import Rank
-from alltrace.trace.arrays import integers
+from alltrace.trace.arrays import Int64, integers
 
 
 def _durations(table: Any) -> Any:
@@ -219,7 +218,7 @@ def _ended(rank: Rank, table: str, columns: Sequence[str]) -> Any:
     return events.filter(ends.is_valid()) if ends.null_count else events
 
 
-def _taken(table: Any, rows: NDArray[np.int64]) -> Any:
+def _taken(table: Any, rows: Int64) -> Any:
     """The rows of a table in another order, or itself where these are all of them as they are."""
     if len(rows) == table.num_rows and (rows == np.arange(len(rows))).all():
         return table

@@ -6,26 +6,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from alltrace.nvidia.cells import Cell, cells, stack
 from alltrace.nvidia.filters import NVTX
 from alltrace.nvidia.kernel_names import MEMORY_LABELS
-from alltrace.nvidia.recipe import (
-    FILE,
-    FILE_CELL,
-    NsysRecipe,
-    Options,
-    Reads,
-    SqlNsysRecipe,
-    filtered_input,
-    part_files,
-)
+from alltrace.nvidia.recipe import FILE, FILE_CELL, NsysRecipe, SqlNsysRecipe, filtered_input, part_files
 from alltrace.recipes.analysis.lookups import look_up
-from alltrace.recipes.base import Answer, Chart, Option, Part, RunFacts
+from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Reads, RunFacts
 from alltrace.recipes.sql_recipe import Statements
 from alltrace.run.rank import Rank
-from alltrace.trace.arrays import integers
+from alltrace.trace.arrays import Int64, integers
 from alltrace.trace.intervals import bin_load_ns, by_track
 
 ROWS = Option("rows", int, -1, "The most rows of each rank; -1 for all.", least=-1)
@@ -273,8 +263,8 @@ class _Work(NamedTuple):
     """What kept one GPU busy for one process, by ascending starts, and the cells of `_PLACE`."""
 
     place: tuple[int | None, int | None, int | None]
-    start: NDArray[np.int64]
-    end: NDArray[np.int64]
+    start: Int64
+    end: Int64
 
     def rows(self, columns: Mapping[str, Any]) -> Any:
         table = pa.table(dict(columns))
@@ -308,7 +298,7 @@ def _gpu_work(rank: Rank) -> Iterator[_Work]:
         yield _Work(place, begin[by_start], close[by_start])
 
 
-def _overheads(rank: Rank) -> list[NDArray[np.int64]]:
+def _overheads(rank: Rank) -> list[Int64]:
     """Process, start and end of the profiler's overheads that count."""
     table = rank.table("overheads", _WORK_READS["overheads"])
     texts = rank.texts(table.column("name").combine_chunks()).to_pylist() if table.num_rows else []

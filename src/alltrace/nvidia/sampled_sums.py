@@ -5,19 +5,18 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from alltrace.nvidia.cells import Cell, cells
 from alltrace.nvidia.filters import pattern_of
 from alltrace.nvidia.ranges import projected
-from alltrace.nvidia.recipe import FILE, FILE_CELL, NsysRecipe, Options, Reads, part_files
+from alltrace.nvidia.recipe import FILE, FILE_CELL, NsysRecipe, part_files
 from alltrace.recipes.analysis.lookups import texts_of
 from alltrace.recipes.analysis.nvtx_projection import PROJECTION_READS
 from alltrace.recipes.analysis.sampled import GPU_READS, gpu_numbers, gpu_series, gpu_series_of_host, traffic
 from alltrace.recipes.analysis.sampled import READS as TRAFFIC_READS
-from alltrace.recipes.base import Answer, Chart, Option, Part, RunFacts
+from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Reads, RunFacts
 from alltrace.run.rank import Rank
-from alltrace.trace.arrays import integers
+from alltrace.trace.arrays import Flags, Floats, Int64, integers
 from alltrace.trace.errors import UsageError
 from alltrace.trace.intervals import Merged, by_track, merge
 
@@ -38,7 +37,7 @@ def _statistics_cells(what: str) -> tuple[Cell, ...]:
     )
 
 
-def _statistics(values: NDArray[np.float64]) -> dict[str, float | int | None]:
+def _statistics(values: Floats) -> dict[str, float | int | None]:
     low, q1, median, q3, high = np.quantile(values, (0, 0.25, 0.5, 0.75, 1)).tolist()
     return {
         "Count": len(values), "Mean": float(values.mean()),
@@ -238,11 +237,9 @@ def _spans(rank: Rank, options: Options) -> Iterator[tuple[str, int, Merged]]:
     yield from sorted(spans, key=lambda span: span[:2])
 
 
-def _inside(times: NDArray[np.int64], spans: Merged) -> NDArray[np.bool_]:
+def _inside(times: Int64, spans: Merged) -> Flags:
     """Which times are in one of the spans, their ends included."""
-    inside: NDArray[np.bool_] = np.searchsorted(spans.starts, times, "right") > np.searchsorted(
-        spans.ends, times, "left"
-    )
+    inside: Flags = np.searchsorted(spans.starts, times, "right") > np.searchsorted(spans.ends, times, "left")
     return inside
 
 

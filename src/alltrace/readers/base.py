@@ -5,8 +5,6 @@ there is, and every row it streams carries the process it belongs to, so that `a
 several ranks or join several reports into one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple, Protocol
 
@@ -28,6 +26,12 @@ ENVIRONMENT_ALLOWED = frozenset(
 )
 """The only environment variables of a report that enter a run: ranks, devices, communication settings and names of
 jobs, never a token."""
+
+WORLD_SIZE = (
+    "WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE", "JSM_NAMESPACE_SIZE", "FLUX_JOB_SIZE",
+    "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS",
+)  # fmt: skip
+"""Those in which launchers state how many ranks there are, the first that is set counts."""
 
 
 class ReportWarning(NamedTuple):
@@ -104,7 +108,6 @@ class ReportReader(Protocol):
         Args:
             tables: The tables wanted.
         """
-        ...
 
     def dictionaries(self) -> dict[str, pa.Table]:
         """The dictionaries of what was streamed, as `pyarrow.Table` by canonical name, `names` among them.
@@ -112,19 +115,15 @@ class ReportReader(Protocol):
         Complete once all wanted tables were streamed; `names` holds only strings that a streamed row or a dictionary
         refers to.
         """
-        ...
 
     def warnings(self) -> tuple[ReportWarning, ...]:
         """Warnings found only by reading the rows, besides `report.warnings`; call it after all were streamed."""
-        ...
 
     def rows_estimate(self, tables: Collection[str]) -> int:
         """About how many rows `stream` will give for `tables`; for progress."""
-        ...
 
     def close(self) -> None:
         """Release the report."""
-        ...
 
 
 class HeldReader:

@@ -1,12 +1,7 @@
 """How files begin, by which readers recognize them."""
 
-from __future__ import annotations
-
 import stat
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from pathlib import Path
 
 _BLANK_BYTES = 4096
 

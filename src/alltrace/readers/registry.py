@@ -1,7 +1,5 @@
 """Which reader opens which report: a fixed list, tried in order, then those of other packages."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cache
 from importlib import import_module

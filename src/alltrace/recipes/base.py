@@ -5,6 +5,7 @@ A question never prints, plots or opens a file: the engine hands it tables, the 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
@@ -15,7 +16,6 @@ from alltrace.trace.columns import Column, Columns, table_of
 from alltrace.trace.options import Option, OptionValue
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
     from datetime import datetime
     from decimal import Decimal
     from typing import Self
@@ -158,39 +158,31 @@ class RunFacts(Protocol):
     @property
     def alignment(self) -> Aligned | None:
         """The alignment, if it was made for the question; see also `alignment_of`."""
-        ...
 
     @property
     def manifest(self) -> Manifest:
         """The facts of the run."""
-        ...
 
     @property
     def ranks(self) -> Sequence[RankRecord]:
         """The ranks, by number."""
-        ...
 
     @property
     def members(self) -> Members | None:
         """Which device of which process each rank is; None if ranks are processes."""
-        ...
 
     def clock(self, record: RankRecord) -> ClockMap:
         """The map from the time in the files of a rank to the clock of the answer."""
-        ...
 
     @property
     def span_ns(self) -> tuple[int, int]:
         """First start and last end of any event of any rank, aligned."""
-        ...
 
     def texts(self, ids: pa.Array) -> pa.Array:
         """The strings of an Arrow array of name ids, as a string array; null if the id is."""
-        ...
 
     def name_table(self) -> pa.Table:
         """All interned strings of the run, as a `pyarrow.Table` (`id`, `value`) sorted by id."""
-        ...
 
 
 def alignment_of(run: RunFacts) -> Aligned:
@@ -200,12 +192,12 @@ def alignment_of(run: RunFacts) -> Aligned:
     return run.alignment
 
 
-Options: TypeAlias = "Mapping[str, Any]"
-Reads: TypeAlias = "Mapping[str, tuple[str, ...]]"
-Needs: TypeAlias = "tuple[str | tuple[str, ...], ...]"
+Options: TypeAlias = Mapping[str, Any]
+Reads: TypeAlias = Mapping[str, tuple[str, ...]]
+Needs: TypeAlias = tuple[str | tuple[str, ...], ...]
 Clock = Literal["own", "one", "aligned"]
 _T = TypeVar("_T")
-Of: TypeAlias = "_T | Callable[[Options], _T]"
+Of: TypeAlias = _T | Callable[[Options], _T]
 
 
 class Shown(Protocol):
@@ -213,7 +205,6 @@ class Shown(Protocol):
 
     def shown(self, name: str, options: Options) -> str:
         """One statement over all ranks that computes the answer of the question called `name`."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,7 +6,6 @@ sorted rows in a temporary folder. Memory holds the rows of one span of all rank
 
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from types import TracebackType
 from typing import Protocol, Self
 
 import numpy as np
@@ -76,9 +75,7 @@ class RowStream:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _next(self) -> pa.Table | None:
@@ -114,11 +111,9 @@ class SpanRows(Protocol):
 
     def sampled(self) -> tuple[Int64, Int64]:
         """Some starts, int64 ns in no order, and how many rows each represents."""
-        ...
 
     def between(self, since_ns: int | None, until_ns: int | None) -> pa.Table:
         """The rows that start in a span as a `pyarrow.Table`; a row without a start is in the span without an end."""
-        ...
 
 
 class SlicedRank:

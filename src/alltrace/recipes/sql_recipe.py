@@ -4,8 +4,6 @@ Statements have placeholders in braces. What replaces them is an identifier or a
 that the options choose from; what users type is a parameter (`$name`), never text of a statement.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

@@ -8,6 +8,7 @@ from alltrace.api import OpenRun
 from alltrace.charts import draw, figure
 from alltrace.recipes.base import Answer, Chart
 from alltrace.recipes.execution.ask import ask
+from alltrace.recipes.questions.activity import DRAWN
 from alltrace.recipes.questions.diagnose.cards import Diagnosis
 from alltrace.recipes.questions.diff import compare
 from alltrace.recipes.registry import find
@@ -71,13 +72,10 @@ _COLLECTIVES = (
     "communicator op bytes group_size instances skew_median_ns skew_p95_ns transfer_median_ns busbw_gb_per_s wait_ns"
 )
 _RANKS = "rank local_rank host process devices rank_source start_ns end_ns"
-_ACTIVITY = tuple(
-    "compute_percent busy_percent communication_percent exposed_percent idle_percent waiting_percent".split()
-)
 
 ASKS: tuple[Ask, ...] = (
     _ask("findings", "What costs time", recipe="diagnose"),
-    _ask("activity", "Device activity over time", views=_ACTIVITY),
+    _ask("activity", "Device activity over time", views=DRAWN),
     _ask("breakdown", "Where each device's time went", _BREAKDOWN, rows=_RANK_ROWS),
     _ask("overlap", "Communication under compute", _OVERLAP, rows=_RANK_ROWS),
     _ask("stragglers", "Who waits for whom", _STRAGGLERS, rows=_RANK_ROWS),

@@ -7,18 +7,15 @@ number is left out. What is odd but usable is counted, so that answers made from
 time are left out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from alltrace.readers.base import ReportWarning
-from alltrace.trace.arrays import extremes, integers
+from alltrace.trace.arrays import Int64, extremes, integers
 from alltrace.trace.errors import InputError
 from alltrace.trace.schema import Table
 
@@ -128,7 +125,7 @@ class Bounds:
         """The columns that had no value in any row."""
         return tuple(c for c in self._table.column_names if c in self._empty)
 
-    def _amounts(self, batch: pa.RecordBatch) -> Iterator[tuple[str, NDArray[np.int64]]]:
+    def _amounts(self, batch: pa.RecordBatch) -> Iterator[tuple[str, Int64]]:
         for first, last in _INTERVALS:
             if {first, last} <= set(self._table.time_columns()):
                 took = _known(pc.subtract(batch.column(last), batch.column(first)))
@@ -164,7 +161,7 @@ class Bounds:
         return InputError(self._path, found=f"table {self._table.name!r}: {problem}", expected=expected, advice=advice)
 
 
-def _known(column: Any) -> NDArray[np.int64]:
+def _known(column: Any) -> Int64:
     """The numbers of an Arrow array, nulls left out."""
-    known: NDArray[np.int64] = (column.drop_null() if column.null_count else column).to_numpy(zero_copy_only=False)
+    known: Int64 = (column.drop_null() if column.null_count else column).to_numpy(zero_copy_only=False)
     return known

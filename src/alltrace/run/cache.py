@@ -9,8 +9,6 @@ Hashing gigabytes at every command would take longer than the answer, so, as git
 is remembered with its size, inode and times, and read again only when one of these changed.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -60,46 +58,34 @@ def imported_once(
     """The run directory in the cache that is made from the reports in `inputs`; errors as of `resolve.resolve`."""
     folder = cache_dir or default_folder()
     with shared_place(folder):
-        return _imported_once(inputs, folder, jobs, strict, rules, watcher, rank_from)
+        reports = find_reports(inputs, lambda urls: fetch_all(urls, folder))
+        try:
+            (own_folder(folder) / _RUNS).mkdir(exist_ok=True)
+            key, contents = _key(_Hashes(folder / _HASHES), reports, rules, *stated_ranks(reports, rank_from))
+            with locked(_lock(folder / _RUNS, key)):
+                run, manifest = _place(folder / _RUNS, key)
+                if manifest is not None:
+                    unread = next((r.error for r in manifest.reports if r.error), None)
+                    if strict and unread:
+                        raise StrictError(unread)
+                    os.utime(run / MANIFEST)
+                    return run
+                from alltrace.run.importer import import_reports  # a run that is there needs none of what it loads
 
-
-def _imported_once(
-    inputs: Sequence[str],
-    folder: Path,
-    jobs: int | None,
-    strict: bool,
-    rules: KernelRules | None,
-    watcher: Watcher | None,
-    rank_from: str | None,
-) -> Path:
-    reports = find_reports(inputs, lambda urls: fetch_all(urls, folder))
-    try:
-        (own_folder(folder) / _RUNS).mkdir(exist_ok=True)
-        key, contents = _key(_Hashes(folder / _HASHES), reports, rules, *stated_ranks(reports, rank_from))
-        with locked(_lock(folder / _RUNS, key)):
-            run, manifest = _place(folder / _RUNS, key)
-            if manifest is not None:
-                unread = next((r.error for r in manifest.reports if r.error), None)
-                if strict and unread:
-                    raise StrictError(unread)
-                os.utime(run / MANIFEST)
-                return run
-            from alltrace.run.importer import import_reports  # a run that is there needs none of what it loads
-
-            import_reports(
-                [str(r) for r in reports],
-                run,
-                jobs=jobs,
-                strict=strict,
-                rules=rules,
-                watcher=watcher,
-                known=contents,
-                rank_from=rank_from,
-            )
-        _shrink(folder, keep=key)
-    except OSError as error:
-        raise unwritable(folder, error) from error
-    return run
+                import_reports(
+                    [str(r) for r in reports],
+                    run,
+                    jobs=jobs,
+                    strict=strict,
+                    rules=rules,
+                    watcher=watcher,
+                    known=contents,
+                    rank_from=rank_from,
+                )
+            _shrink(folder, keep=key)
+        except OSError as error:
+            raise unwritable(folder, error) from error
+        return run
 
 
 def fetch_all(urls: Sequence[str], folder: Path) -> list[Path]:
@@ -195,7 +181,7 @@ def _download(system: Any, remote: str, place: Path, *, whole_folder: bool) -> N
 
 
 def _key(
-    hashes: _Hashes,
+    hashes: "_Hashes",
     reports: Sequence[Path],
     rules: KernelRules | None,
     stated: Mapping[Path, StatedRank],

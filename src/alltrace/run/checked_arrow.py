@@ -1,7 +1,5 @@
 """Arrow files followed by a checksum of their bytes, with the signature of what they were derived from."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass

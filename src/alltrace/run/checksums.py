@@ -6,8 +6,6 @@ read once from start to end before use: that takes a hundredth of the time of de
 headers too, which the checksums that Parquet has for the data of pages do not.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path

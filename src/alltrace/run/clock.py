@@ -13,8 +13,6 @@ time 0 of a run is its first event. Without an origin, times are as in the profi
 So drift is the relative rate error, and the rounding keeps times whole. The map never changes the order of two times.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 from alltrace.run.manifest import Manifest, RankRecord

@@ -1,7 +1,5 @@
 """Tables of a rank that are read piece by piece, and columns that grow as the pieces come."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any

@@ -13,14 +13,11 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from alltrace.run.pieces import Piece
 from alltrace.run.writer import TableWriter
-from alltrace.trace.arrays import Int64, coded, integers, is_one_of
+from alltrace.trace.arrays import Flags, Int64, coded, integers, is_one_of
 from alltrace.trace.schema import TABLES
-
-Flags = NDArray[np.bool_]
 
 _CALL = re.compile(
     r"^nccl(AllGather|AllToAll|AlltoAll|Gather|Scatter|GroupEnd|Put|PutSignal|Send|Recv|Broadcast|Bcast)\b"

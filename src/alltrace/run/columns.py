@@ -5,8 +5,6 @@ every batch from a reader may have its own; a column that is null throughout has
 memory.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pyarrow as pa

@@ -5,8 +5,6 @@ what it was made from; with another one it is made again. A file is written to a
 the drafts of processes that were killed are removed before the next value is made.
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os
@@ -154,7 +152,7 @@ def locked(lock: Path, *, wait: bool = True) -> Iterator[bool]:
 @contextmanager
 def draft_of(place: Path) -> Iterator[Path]:
     """A path beside `place` to write to: renamed to it at the end of the block, removed after an error."""
-    draft = _draft(place, os.uname().nodename, str(os.getpid()))
+    draft = place.with_name(f".{place.name}.{os.uname().nodename}-{os.getpid()}.tmp")
     remove(draft)  # of a process that had the same number
     try:
         yield draft
@@ -171,10 +169,6 @@ def remove_drafts(place: Path, *, all_of_them: bool = False) -> None:
             host, _, number = name.removeprefix(before).removesuffix(behind).rpartition("-")
             if number.isdecimal() and (all_of_them or (host == os.uname().nodename and not _runs(int(number)))):
                 remove(place.with_name(name))
-
-
-def _draft(place: Path, host: str, process: str) -> Path:
-    return place.with_name(f".{place.name}.{host}-{process}.tmp")
 
 
 def remove(path: Path) -> None:

@@ -1,7 +1,5 @@
 """From what a user names (files, folders, patterns, URLs) to the reports of one job."""
 
-from __future__ import annotations
-
 import glob
 import os
 import re

@@ -1,7 +1,5 @@
 """Reports on a disk of one host, named as `HOST:/PATH`: workers of a cluster on that host read them where they are."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -5,8 +5,6 @@ are in another rank's table. A GPU is known across reports by its UUID, or else 
 identify it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

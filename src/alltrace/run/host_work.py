@@ -8,8 +8,6 @@ efficiencies of POP. Waits for data, and calls of the operating system that wait
 either, where scheduling was recorded.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Protocol
@@ -20,7 +18,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from alltrace.trace import host_patterns as patterns
-from alltrace.trace.arrays import Int64, coded, integers, is_one_of, is_true
+from alltrace.trace.arrays import Flags, Int64, coded, integers, is_one_of, is_true
 from alltrace.trace.communication_kernels import COLLECTIVE, P2P
 from alltrace.trace.intervals import Merged, containing, difference, intersection, merge, union
 from alltrace.trace.kernel_rules import HOST
@@ -44,15 +42,12 @@ class Recorded(Protocol):
 
     def has(self, table: str) -> bool:
         """Whether there are rows."""
-        ...
 
     def file_table(self, table: str, columns: Sequence[str] | None = None) -> pa.Table:
         """Columns of a table; all for None."""
-        ...
 
     def texts(self, ids: pa.Array) -> pa.Array:
         """The text of names."""
-        ...
 
 
 class HostWork:
@@ -262,7 +257,7 @@ class HostWork:
         )
 
 
-def _of_process_groups(operations: pa.Table) -> NDArray[np.bool_]:
+def _of_process_groups(operations: pa.Table) -> Flags:
     """Which rows of `collectives` are what a thread did from its start to its end."""
     return np.asarray(pc.and_(pc.is_valid(operations.column("end")), pc.is_null(operations.column("device"))), np.bool_)
 

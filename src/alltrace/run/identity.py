@@ -9,8 +9,6 @@ nothing and is passed over. The order of the given reports does not matter: they
 their paths.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,7 +18,7 @@ from math import prod
 from pathlib import PurePath
 from typing import NamedTuple
 
-from alltrace.readers.base import Report, ReportProcess
+from alltrace.readers.base import WORLD_SIZE, Report, ReportProcess
 from alltrace.trace.side_file_words import ROLE
 
 BY_OPTION, BY_FILE = "--rank-from", "ranks.csv"
@@ -33,10 +31,6 @@ _RANK_VARIABLES = (
 _LOCAL_RANK_VARIABLES = (
     "LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "PMI_LOCAL_RANK", "MPI_LOCALRANKID", "PALS_LOCAL_RANKID",
     "MV2_COMM_WORLD_LOCAL_RANK", "JSM_NAMESPACE_LOCAL_RANK", "FLUX_TASK_LOCAL_ID", "SLURM_LOCALID",
-)  # fmt: skip
-_WORLD_SIZE_VARIABLES = (
-    "WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE", "JSM_NAMESPACE_SIZE", "FLUX_JOB_SIZE",
-    "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS",
 )  # fmt: skip
 _FILE_RANK = re.compile(r"(?<!^[tpdec]p[-_])(?<![^a-z][tpdec]p[-_])rank[-_.]?(\d+)", re.IGNORECASE)
 _OF_ALL = re.compile(r"(?<!\d)(?P<rank>\d{1,7})[-_]?of[-_]?(?P<ranks>\d{1,7})(?!\d)", re.IGNORECASE)
@@ -533,7 +527,7 @@ def _world_sizes(reports: Iterable[Report | None]) -> dict[int, list[Report]]:
     for report in reports:
         if report is None:
             continue
-        numbers = (_number(report.environment, v) for v in _WORLD_SIZE_VARIABLES)
+        numbers = (_number(report.environment, v) for v in WORLD_SIZE)
         of_all = _OF_ALL.search(report_stem(report.path))
         for size in {
             report.world_size or next((n for n in numbers if n), None),

@@ -1,7 +1,5 @@
 """How an import is watched."""
 
-from __future__ import annotations
-
 
 class Watcher:
     """Progress of an import; the base class does nothing."""

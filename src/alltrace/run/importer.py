@@ -6,8 +6,6 @@ everything else is made again. The nodes of a job may each import their own repo
 finished without opening a report.
 """
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os

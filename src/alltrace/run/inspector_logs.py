@@ -7,8 +7,6 @@ communicator decides. Operations of verbose files have times; in the order of th
 operations of the trace, as the calls in NCCL's logs are (`alltrace.align.log_join`).
 """
 
-from __future__ import annotations
-
 import shutil
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence

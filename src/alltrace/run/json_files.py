@@ -4,8 +4,6 @@ The checksum is the first member of the object, `checksum`: the XXH3-128 of the 
 them by default. So a file may be reformatted, but not changed.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator

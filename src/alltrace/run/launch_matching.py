@@ -1,7 +1,5 @@
 """Which API call launched which GPU operation: of one process, and with one correlation id."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -68,7 +66,7 @@ def match_launches(calls: Iterable[Any], process: Int64, correlation: Int64) -> 
     return Launches(thread, start, end, ids, row, pairs.columns()[0], many)
 
 
-def _matches(calls: Any, before: int, operations: Operations) -> tuple[tuple[Int64, ...], Int64 | None, Int64]:
+def _matches(calls: Any, before: int, operations: "Operations") -> tuple[tuple[Int64, ...], Int64 | None, Int64]:
     """The calls of a piece with operations, as the first columns of `Launches`, their numbers, and their operations.
 
     `before`: How many rows of `api` come before it.

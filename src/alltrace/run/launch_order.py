@@ -4,20 +4,15 @@ Ids rise from call to call of a thread, and kernels of a stream run in the order
 id and an earlier time comes after a step of the clock.
 """
 
-from __future__ import annotations
-
 from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from alltrace.run.pieces import Piece
-from alltrace.trace.arrays import Int64, blocks, integers
+from alltrace.trace.arrays import Flags, Int64, blocks, integers
 from alltrace.trace.distinct import distinct_rows
-
-Flags = NDArray[np.bool_]
 
 _MANY = 50
 _SHARE_IN_ORDER = 0.9

@@ -1,7 +1,5 @@
 """Log files read in parallel, a file a task, in the given order. A file that cannot be read is left out and named."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
@@ -105,7 +103,7 @@ class FilesRead(Generic[_Result]):
     results: list[_Result]
     errors: list[InputError]
 
-    def require_any(self) -> FilesRead[_Result]:
+    def require_any(self) -> "FilesRead[_Result]":
         """Itself; raises the first error if no file could be read."""
         if self.errors and not self.results:
             raise self.errors[0]

@@ -1,7 +1,5 @@
 """The facts of a run: its reports, ranks, clocks and what was left out, as `manifest.json` at the run's root."""
 
-from __future__ import annotations
-
 import os
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -28,18 +26,18 @@ class Warned(NamedTuple):
     ranks: tuple[int, ...]  # the ranks with affected answers, by number
 
 
-def warnings_of(manifest: Manifest, ranks: Iterable[RankRecord]) -> list[Warned]:
+def warnings_of(manifest: "Manifest", ranks: Iterable["RankRecord"]) -> list[Warned]:
     """The warnings that touch some ranks, each once; one of a report counts once, independent of its ranks."""
     return _gathered(manifest, [(rank, report) for rank in ranks for report in rank.reports])
 
 
-def warnings_of_report(manifest: Manifest, report: int) -> list[ReportWarning]:
+def warnings_of_report(manifest: "Manifest", report: int) -> list[ReportWarning]:
     """The warnings of one report, in its row of `Manifest.reports`, and of the rows that ranks have of it."""
     warned = _gathered(manifest, [(rank, report) for rank in manifest.ranks_of_report.get(report, ())])
     return [w.warning for w in warned] or list(manifest.reports[report].warnings)
 
 
-def _gathered(manifest: Manifest, pairs: Iterable[tuple[RankRecord, int]]) -> list[Warned]:
+def _gathered(manifest: "Manifest", pairs: Iterable[tuple["RankRecord", int]]) -> list[Warned]:
     by_text: dict[tuple[str, tuple[str, ...]], Warned] = {}
     counted: set[tuple[int, ReportWarning]] = set()
     for rank, report in pairs:
@@ -58,7 +56,7 @@ def _gathered(manifest: Manifest, pairs: Iterable[tuple[RankRecord, int]]) -> li
 
 
 def _warnings(
-    manifest: Manifest, rank: RankRecord, report: int, counted: set[tuple[int, ReportWarning]]
+    manifest: "Manifest", rank: "RankRecord", report: int, counted: set[tuple[int, ReportWarning]]
 ) -> Iterator[tuple[ReportWarning, bool]]:
     """The warnings of a rank's part of a report, and whether each was counted with another rank's."""
     for warning in (*manifest.reports[report].warnings, *rank.warnings.get(str(report), ())):
@@ -284,7 +282,7 @@ class Manifest:
         """What a rank does in a program of several groups of ranks, such as `actor`; None if its reports do not say."""
         return next((role for n in rank.reports if (role := self.reports[n].environment.get(ROLE)) is not None), None)
 
-    def with_ranks(self, ranks: Iterable[RankRecord]) -> Manifest:
+    def with_ranks(self, ranks: Iterable[RankRecord]) -> "Manifest":
         """The same facts with other ranks, sorted by number."""
         return replace(self, ranks=tuple(sorted(ranks, key=lambda r: r.rank)))
 
@@ -417,7 +415,7 @@ class _WrongError(TypeError):
 
 @cache
 def _readers(kind: Any) -> dict[str, Callable[[Any], Any]]:
-    return {name: _reader(hint) for name, hint in get_type_hints(kind, localns={"Mapping": dict}).items()}
+    return {name: _reader(hint) for name, hint in get_type_hints(kind).items()}
 
 
 def _reader(hint: Any) -> Callable[[Any], Any]:
@@ -427,7 +425,7 @@ def _reader(hint: Any) -> Callable[[Any], Any]:
         return lambda value: None if value is None else inside[0](value)
     if origin is tuple:
         return lambda value: tuple(map(inside[0], _seen(value, list)))
-    if origin is dict:
+    if origin is Mapping:
         return lambda value: {inside[0](k): inside[1](v) for k, v in _seen(value, dict).items()}
     if hasattr(hint, "_fields"):
         return lambda value: _record(hint, value)

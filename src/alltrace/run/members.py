@@ -1,7 +1,5 @@
 """The devices of processes that have several, each numbered as a rank of its own, and how sentences name them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple

@@ -9,8 +9,6 @@ before the work after it; the stream is unknown too. So the time in which it may
 the latest of what the streams allow, and questions about idle devices leave that time out (`Rank.unrecorded`).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -23,9 +21,7 @@ from numpy.typing import NDArray
 from alltrace.readers.base import ReportWarning
 from alltrace.run.manifest import MissingRecords
 from alltrace.run.pieces import Piece
-from alltrace.trace.arrays import Int64, integers, is_true
-
-Flags = NDArray[np.bool_]
+from alltrace.trace.arrays import Flags, Int64, integers, is_true
 
 KERNELS = "kernels"
 LAUNCHES = "launches"
@@ -116,7 +112,7 @@ def missing_records(piece: Piece) -> Missing:
     return Missing(tuple(records), tuple(spans), warnings + alone)
 
 
-def _nodes_alone(piece: Piece, named: _Named) -> tuple[ReportWarning, ...]:
+def _nodes_alone(piece: Piece, named: "_Named") -> tuple[ReportWarning, ...]:
     """A warning about kernels of graphs that calls for single kernels launched."""
     if not piece.rows.get("kernels") or piece.nulls("kernels", "graph_node") == piece.rows["kernels"]:
         return ()
@@ -132,7 +128,7 @@ class _Named(NamedTuple):
     texts: list[str | None]
 
     @classmethod
-    def of(cls, piece: Piece) -> _Named:
+    def of(cls, piece: Piece) -> "_Named":
         """The names of the calls of a rank."""
         ids = piece.distinct("api", "name").drop_null()
         return cls(ids.to_pylist(), piece.names.texts(ids).to_pylist())
@@ -164,7 +160,7 @@ class _Calls(NamedTuple):
     done: Mapping[int, tuple[Int64, Int64]]
 
     @classmethod
-    def of(cls, piece: Piece, named: _Named) -> _Calls | None:
+    def of(cls, piece: Piece, named: _Named) -> "_Calls | None":
         """The launches of a rank that succeeded; None if there are none."""
         if not len(named.like(_LAUNCH, _GRAPH)):
             return None
@@ -188,7 +184,7 @@ class _Calls(NamedTuple):
         }
         return cls(_joined(table)[row], process[row], value["start"][row], value["end"][row], np.isin(row, graph), done)
 
-    def of_processes(self, recorded: Int64) -> _Calls:
+    def of_processes(self, recorded: Int64) -> "_Calls":
         """Without the calls of processes that have no device work while others of the rank have: in another report.
 
         An example is a trace of how CUDA graphs were captured, next to one of their replays.
@@ -210,7 +206,7 @@ class _Work(NamedTuple):
     stream: Int64
 
     @classmethod
-    def of(cls, piece: Piece) -> _Work:
+    def of(cls, piece: Piece) -> "_Work":
         """The work of a rank; `stream` numbers the streams of all its devices."""
         of_tables: list[tuple[Int64, ...]] = []
         for name in ("kernels", "copies", "graphs"):

@@ -1,7 +1,5 @@
 """The interned strings of a run."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from functools import cached_property
 from pathlib import Path
@@ -9,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
+from alltrace.trace.arrays import Int64
 from alltrace.trace.errors import InputError
 from alltrace.trace.schema import TABLES
 
@@ -28,7 +26,7 @@ class Names:
         self._read = read
 
     @cached_property
-    def _sorted(self) -> tuple[NDArray[np.int64], pa.Array]:
+    def _sorted(self) -> tuple[Int64, pa.Array]:
         from alltrace.run.parquet import read_parquet
 
         table, tables, rows = TABLES["names"].arrow_schema().empty_table(), [], 0

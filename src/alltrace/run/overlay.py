@@ -3,8 +3,6 @@
 How an alignment is made is the business of `alltrace.align`; a run only needs its clocks and the table `collectives`.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import replace

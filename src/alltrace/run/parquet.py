@@ -1,7 +1,5 @@
 """Reads and writes the Parquet files of a run."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,8 +11,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
+from alltrace.trace.arrays import Int64
 from alltrace.trace.errors import InputError
 
 ORDER_KEY = b"alltrace.row_groups"
@@ -82,10 +80,10 @@ class _Facts:
     """Of a file in which rows are looked for by a column of whole numbers."""
 
     metadata: Any  # the file's `pyarrow.parquet.FileMetaData`
-    order: NDArray[np.int64]  # its row groups in the order of the table's rows
+    order: Int64  # its row groups in the order of the table's rows
     # the least value of the column in each of these; the lowest integer if the file does not state it
-    low: NDArray[np.int64]
-    high: NDArray[np.int64]  # the highest value, likewise
+    low: Int64
+    high: Int64  # the highest value, likewise
 
     def groups(self, value: int) -> list[int]:
         groups: list[int] = self.order[(self.low <= value) & (value <= self.high)].tolist()

@@ -1,7 +1,5 @@
 """What reports gave a rank: a folder of tables, and the writers that fill it."""
 
-from __future__ import annotations
-
 from collections.abc import Container, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property

@@ -28,8 +28,6 @@ one. A rank whose clock steps back, whose launches are not joined, or of which a
 compared with others.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -49,13 +47,11 @@ from alltrace.run.parquet import row_group_order
 from alltrace.run.pieces import Piece
 from alltrace.run.row_times import LATER, LONG_NS, OVERRUN_NS, SAMPLE, SERIAL, UNIQUE, RowTimes, times_of
 from alltrace.run.writer import TableWriter
-from alltrace.trace.arrays import Int64, coded, integers, is_one_of
+from alltrace.trace.arrays import Flags, Int64, coded, integers, is_one_of
 from alltrace.trace.distinct import distinct_rows
 from alltrace.trace.errors import InputError
 from alltrace.trace.nesting import NestingSweep
 from alltrace.trace.schema import EVENT_TABLES, TABLES
-
-Flags = NDArray[np.bool_]
 
 FAR_NS = 1800 * 10**9
 _FEW_SHARE = 1000

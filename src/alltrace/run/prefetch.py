@@ -1,7 +1,5 @@
 """Makes the next items of a sequence in threads while the last one is worked on."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor

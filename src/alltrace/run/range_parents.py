@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
+from alltrace.trace.arrays import Int64
 from alltrace.trace.nesting import NestingSweep
 
 _INT64_MAX = np.iinfo(np.int64).max
@@ -57,7 +57,7 @@ class Nesting:
         return rows
 
 
-def _numbers(rows: pa.Table, name: str, null: int) -> NDArray[np.int64]:
+def _numbers(rows: pa.Table, name: str, null: int) -> Int64:
     values: Any = pc.fill_null(rows.column(name), pa.scalar(null, rows.schema.field(name).type)).to_numpy()
-    numbers: NDArray[np.int64] = values.astype(np.int64, copy=False)
+    numbers: Int64 = values.astype(np.int64, copy=False)
     return numbers

@@ -48,11 +48,9 @@ class Rows(Protocol):
 
     def reads(self, table: str) -> Sequence[str] | None:
         """The columns that decide in a table of events or of the alignment; None if all its rows count."""
-        ...
 
     def keeps(self, table: str, rows: pa.Table) -> NDArray[Any]:
         """Which of some rows count, judged by these columns: a boolean array."""
-        ...
 
 
 class Placeable(Protocol):
@@ -60,7 +58,6 @@ class Placeable(Protocol):
 
     def placed(self, clock: ClockMap) -> Self:
         """The part of a rank in the time of its files as it is on the run's clock."""
-        ...
 
 
 _Part = TypeVar("_Part", bound=Placeable)
@@ -71,7 +68,6 @@ class Parts(Protocol):
 
     def get(self, rank: Rank, name: str, classes: Sequence[type], make: Callable[[Rank], _Part]) -> _Part:
         """The part of some name: the one that is kept, or a new one."""
-        ...
 
 
 class Piece(NamedTuple):

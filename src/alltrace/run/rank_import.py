@@ -1,7 +1,5 @@
 """One task of an import: the ranks that share reports, from those reports to their committed folders."""
 
-from __future__ import annotations
-
 import os
 import platform
 import shutil
@@ -152,7 +150,7 @@ def _split(
 
 
 def _batches(
-    reader: ReportReader, task: RankTask, kinds: _KernelKinds
+    reader: ReportReader, task: RankTask, kinds: "_KernelKinds"
 ) -> Generator[tuple[tuple[str, ...], str, Any], None, None]:
     """The rows of all wanted tables: which tables are read together, the table, and the batch."""
     for group in grouped(task.tables):

@@ -1,7 +1,5 @@
 """What is to be done for the ranks of an import: what was seen of each report becomes tasks."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,7 +25,7 @@ class Probe(NamedTuple):
     reader: ReportReader | None = None
     scratch: str = ""  # its folder for reusable intermediate files; empty for none
 
-    def unreadable(self, error: str) -> Probe:
+    def unreadable(self, error: str) -> "Probe":
         """The same report, which turned out to be damaged."""
         return Probe(self.record._replace(error=error), None, 0)
 

@@ -1,7 +1,5 @@
 """The hash of a report's content, and what shows whether its files changed."""
 
-from __future__ import annotations
-
 import io
 import os
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """From what a user names to a run directory."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

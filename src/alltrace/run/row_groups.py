@@ -4,8 +4,6 @@ The order of row groups in the file may differ from that of the table's rows. Th
 file's metadata, and a reader that needs sorted rows reads the row groups in that order.
 """
 
-from __future__ import annotations
-
 import json
 from collections import deque
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """The times of a table's rows, and facts about them that show whether some may be suspect."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import cached_property
 

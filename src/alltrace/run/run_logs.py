@@ -11,13 +11,12 @@
 What calls and steps are joined to is found by `alltrace.align`; nothing of that is decided here.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections import defaultdict
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -29,15 +28,10 @@ from alltrace.run.inspector_logs import import_inspector
 from alltrace.run.json_files import read_json, write_json
 from alltrace.run.log_files import expand, no_steps, read_files, short_host
 from alltrace.run.manifest import LogRecord, Manifest, RankRecord
-from alltrace.run.nccl_logs import NEAR_CPUS, log_folder, read_nccl_logs
+from alltrace.run.nccl_logs import NEAR_CPUS, NcclLogs, log_folder, read_nccl_logs
 from alltrace.run.parquet import read_parquet
 from alltrace.trace.errors import path_text
-from alltrace.trace.nccl_words import DATATYPES, OPERATIONS, POINT_TO_POINT
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from alltrace.run.nccl_logs import NcclLogs
+from alltrace.trace.nccl_words import DATATYPES, OPERATIONS, POINT_TO_POINT, ROOTED
 
 CALLS = (
     "communicator", "shared", "group_rank", "group_size", "op", "op_count", "count", "datatype", "bytes", "root",
@@ -50,7 +44,6 @@ PRINTED_STEPS = ("step", "time_ns", "step_time_s")
 PRINTED_FILE = "steps.parquet"
 _RANKS = "ranks.json"
 _RANKS_AT_ONCE = 128
-_ROOTED = ("Broadcast", "Reduce", "Gather", "Scatter")
 _FROM_CALL = 4
 
 
@@ -245,7 +238,7 @@ def _calls(logs: NcclLogs, log: int, batch: Any, members: Any, rows: Any) -> Any
     each = sizes[np.where((datatype >= 0) & (datatype < len(DATATYPES)), datatype, len(DATATYPES))]
     known = (each > 0) & (count <= np.iinfo(np.int64).max // np.maximum(each, 1))
     paired = np.array([o in POINT_TO_POINT for o in OPERATIONS])[op]
-    rooted = np.array([o in _ROOTED for o in OPERATIONS])[op]
+    rooted = np.array([o in ROOTED for o in OPERATIONS])[op]
     tids = np.array([tid for _p, tid, _d in logs.parts[log].tokens] or [0], np.int64)
     columns: dict[str, Any] = {
         "communicator": pa.array([m.communicator for m in its], pa.string()),

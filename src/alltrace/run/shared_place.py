@@ -1,7 +1,5 @@
 """What workers of a cluster must see before they begin: the place they write to, and the reports they read."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress

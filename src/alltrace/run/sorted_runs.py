@@ -3,8 +3,6 @@
 It sorts the tables of an import (`run/sorting.py`), and the records and rows of exports.
 """
 
-from __future__ import annotations
-
 import bisect
 import os
 from abc import ABC, abstractmethod
@@ -12,7 +10,6 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from operator import itemgetter
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -82,9 +79,7 @@ class DiskSorter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for level in self._levels:
             level.close()
 
@@ -130,7 +125,7 @@ class DiskSorter:
             self._add_run((block for ordered in merged for block in self._form.blocks(ordered)), number + 1)
             level.clear()
 
-    def _runs_of(self, file: int | str, runs: Iterable[tuple[Any, list[Any]]]) -> list[Run]:
+    def _runs_of(self, file: int | str, runs: Iterable[tuple[Any, list[Any]]]) -> "list[Run]":
         return [Run(self._form, file, first, places) for first, places in runs]
 
     def _in_order(self) -> Iterator[Any]:
@@ -144,7 +139,7 @@ class DiskSorter:
         runs += [run for level in reversed(self._levels) for run in self._runs_of(level.file, level.runs)]
         yield from self._merged(runs)
 
-    def _merged(self, runs: list[Run]) -> Iterator[Any]:
+    def _merged(self, runs: "list[Run]") -> Iterator[Any]:
         """What `Form.ordered` makes of the records of all runs, block by block.
 
         Equal keys are in one block, in the order of the runs.

@@ -5,8 +5,6 @@ last), and the value. Sorting looks before it works: rows of a source usually co
 sort on the small track codes is all there is to do.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -19,7 +17,7 @@ from numpy.typing import NDArray
 
 from alltrace.run.columns import HeldColumns
 from alltrace.run.sorted_runs import DiskSorter, Form, KeptRuns, read_bytes
-from alltrace.trace.arrays import extremes
+from alltrace.trace.arrays import Int64, extremes
 from alltrace.trace.schema import Table
 
 Keys = list[NDArray[Any]]
@@ -225,10 +223,10 @@ class _Batches(Form):
                 yield part, self._order.keys(self._columns.full(part.slice(0, 1)))  # a run keeps the first key alone
 
 
-def _values(column: pa.Array) -> NDArray[np.int64]:
+def _values(column: pa.Array) -> Int64:
     if column.null_count:
         column = pc.fill_null(column, 0)
-    values: NDArray[np.int64] = column.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
+    values: Int64 = column.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
     return values
 
 
@@ -239,9 +237,9 @@ def _null_flags(column: pa.Array) -> NDArray[np.uint8]:
     return flags
 
 
-def _longest_first(rows: pa.RecordBatch) -> NDArray[np.int64]:
+def _longest_first(rows: pa.RecordBatch) -> Int64:
     ends = pc.fill_null(rows.column("end"), INT64_MAX).to_numpy(zero_copy_only=False)
-    reversed_ends: NDArray[np.int64] = ~np.maximum(ends, _values(rows.column("start")))
+    reversed_ends: Int64 = ~np.maximum(ends, _values(rows.column("start")))
     return reversed_ends
 
 
@@ -264,7 +262,7 @@ def _column_codes(column: pa.Array) -> tuple[NDArray[Any], int]:
     return codes, limit
 
 
-def _compact(values: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
+def _compact(values: Int64) -> tuple[Int64, int]:
     distinct, codes = np.unique(values, return_inverse=True)
     return codes.astype(np.int64, copy=False), len(distinct)
 
@@ -278,13 +276,13 @@ def _stretches(codes: NDArray[Any] | None, wrong: NDArray[np.intp], count: int) 
         yield int(np.searchsorted(codes, code, "left")), int(np.searchsorted(codes, code, "right"))
 
 
-def _stable(times: list[NDArray[np.int64]]) -> NDArray[np.intp]:
+def _stable(times: list[Int64]) -> NDArray[np.intp]:
     if len(times) == 1:
         return np.argsort(times[0], kind="stable")
     return np.lexsort(times[::-1])
 
 
-def _in_order(values: NDArray[np.int64], order: NDArray[np.intp] | None) -> NDArray[np.int64]:
+def _in_order(values: Int64, order: NDArray[np.intp] | None) -> Int64:
     return values if order is None else values[order]
 
 

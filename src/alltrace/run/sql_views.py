@@ -44,28 +44,22 @@ class Run(Protocol):
     @property
     def manifest(self) -> Manifest:
         """The run's facts, with its clocks."""
-        ...
 
     @property
     def ranks(self) -> tuple[RankRecord, ...]:
         """The ranks, by number."""
-        ...
 
     def clock(self, record: RankRecord) -> ClockMap:
         """The map from the time in the files of a rank to the run's aligned clock."""
-        ...
 
     def has(self, record: RankRecord, table: str) -> bool:
         """Whether a rank has rows of a canonical table."""
-        ...
 
     def left_out(self) -> tuple[str, ...]:
         """The tables that were not imported."""
-        ...
 
     def name_table(self) -> pa.Table:
         """All interned strings of the run (`id`, `value`)."""
-        ...
 
 
 def timed(table: Table) -> bool:

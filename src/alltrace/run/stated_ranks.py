@@ -1,7 +1,5 @@
 """Ranks that a user states, before all other evidence: `--rank-from REGEX`, or `ranks.csv` next to the reports."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Mapping, Sequence

@@ -56,15 +56,7 @@ class Run:
 
     def __init__(self, path: str | Path, *, align: Path | None = None) -> None:
         self.path: Path = Path(path)
-        self._manifest = read_manifest(self.path)
-        if not self._manifest.complete:
-            raise InputError(
-                path,
-                found="its import did not finish",
-                expected="a whole run",
-                advice="run the same `alltrace import` again; it continues where it stopped",
-            )
-        self._imported = self._manifest = unaligned(self._manifest)
+        self._imported = self._manifest = unaligned(self._read_manifest())
         self.overlay: Overlay | None = None if align is None else find_overlay(self._manifest, align)
         if self.overlay is not None:
             self._manifest = self.overlay.over(self._manifest)
@@ -76,6 +68,17 @@ class Run:
         """Which device of which process each rank is; None if ranks are processes (`alltrace.align.devices`)."""
         self.devices_run: tuple[Run | None] | None = None
         """The same run with a rank for each device, once asked for; None in it if each process works with one."""
+
+    def _read_manifest(self) -> Manifest:
+        manifest = read_manifest(self.path)
+        if manifest.complete:
+            return manifest
+        raise InputError(
+            self.path,
+            found="its import did not finish",
+            expected="a whole run",
+            advice="run the same `alltrace import` again; it continues where it stopped",
+        )
 
     def adopt(self, overlay: Overlay) -> None:
         """Read the run by this alignment from now on."""
@@ -260,20 +263,16 @@ class PartialRun(Run):
     """The ranks that are there of a run still being imported, at one moment. Otherwise as `Run`, not aligned."""
 
     def __init__(self, path: str | Path) -> None:
-        self.path: Path = Path(path)
-        manifest = read_manifest(self.path)
-        note = "this run is still being imported, or its import was stopped: only the ranks imported so far are shown"
-        ranks = _committed(self.path)
-        self._manifest = unaligned(manifest.with_ranks(ranks))
-        if not manifest.complete:
-            self._manifest = replace(self._manifest, notes=(*self._manifest.notes, note))
-        self._imported = self._manifest
-        self.overlay: Overlay | None = None
-        self.alignment: Any = None
-        self.members = None
+        super().__init__(path)
         self.devices_run = (None,)  # without all of its ranks, nobody knows what its devices are
-        self.files: RankFiles = RankFiles(self.path)
-        self._names = Names(self.name_files)
+
+    def _read_manifest(self) -> Manifest:
+        whole = read_manifest(self.path)
+        manifest = whole.with_ranks(_committed(self.path))
+        if whole.complete:
+            return manifest
+        note = "this run is still being imported, or its import was stopped: only the ranks imported so far are shown"
+        return replace(manifest, notes=(*manifest.notes, note))
 
     def name_files(self) -> Iterator[Path]:
         """The names of each existing rank; the names of the whole run are written last."""

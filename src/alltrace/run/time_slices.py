@@ -4,17 +4,14 @@ GPU work that is looked up by its calls comes with the span of the calls: its ro
 ids in them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from alltrace.run.rank import Piece, Rank
-from alltrace.trace.arrays import Int64, integers
+from alltrace.trace.arrays import Flags, Int64, integers
 from alltrace.trace.schema import DICTIONARIES, TABLES
 
 _Key = tuple[str, int, tuple[str, ...]]
@@ -227,7 +224,7 @@ def _reaches(piece: Piece, since_ns: int | None, until_ns: int | None) -> bool:
     return (until_ns is None or piece.start_ns < until_ns) and (since_ns is None or piece.last_start_ns >= since_ns)
 
 
-def _inside(starts: Any, since_ns: int | None, until_ns: int | None) -> NDArray[np.bool_]:
+def _inside(starts: Any, since_ns: int | None, until_ns: int | None) -> Flags:
     """Which starts are in the span; one that is null, in the span without an end."""
     time = integers(starts)
     inside = np.ones(len(time), np.bool_)

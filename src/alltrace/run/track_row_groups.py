@@ -6,8 +6,6 @@ they are a lane of row groups, and only the order of the lanes is settled at the
 memory.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Which files of a run have changed since they were written, and how to make them again."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from pathlib import Path

@@ -7,8 +7,6 @@ was started again in its container has its host and its id, but counts its launc
 again: of its attempts the last one is taken.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple

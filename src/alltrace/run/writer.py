@@ -5,19 +5,17 @@ where that does not help, it is sorted and spilled to disk, and at the end the s
 table that fits into one buffer, or with tracks that each arrive in order of time, are written to disk only once.
 """
 
-from __future__ import annotations
-
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple, Self
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from alltrace.run.columns import HeldColumns
-from alltrace.run.pending_rows import Rows
 from alltrace.run.row_groups import RowGroups
 from alltrace.run.sorting import RowOrder, TableSorter
 from alltrace.run.track_row_groups import Lanes
@@ -37,6 +35,46 @@ class TableStats(NamedTuple):
     last_end_ns: int | None  # the latest
     crossing: bool = False  # of `ranges`: whether any ends after another one of its thread in which it began
     whole: pa.Table | None = None  # all rows as they were written, if they are one row group
+
+
+class PendingRows:
+    """Rows of one table that wait in memory to be sorted, as held batches, joined when they are taken.
+
+    `held`: the form of the table's rows in memory.
+    """
+
+    def __init__(self, held: HeldColumns) -> None:
+        self.count: int = 0  # the number of rows
+        self.nbytes: int = 0  # about what they take
+        self._held = held
+        self._batches: list[pa.RecordBatch] = []
+
+    def append(self, batch: pa.RecordBatch) -> None:
+        """Add the rows of a held batch."""
+        self._batches.append(batch)
+        self.count += batch.num_rows
+        self.nbytes += batch.nbytes
+
+    def look(self, names: Sequence[str]) -> pa.RecordBatch:
+        """Some columns of all rows, at least one, held; they stay here."""
+        return self._joined([batch.select(list(names)) for batch in self._batches])
+
+    def take(self, permutation: NDArray[np.intp] | None = None) -> pa.RecordBatch:
+        """All rows, at least one, as one held batch, in the order of `permutation`; afterwards there are none."""
+        rows = self._joined(self._batches)
+        self._batches, self.count, self.nbytes = [], 0, 0
+        return rows if permutation is None else rows.take(pa.array(permutation))
+
+    def _joined(self, batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+        if len(batches) == 1:
+            return batches[0]
+        columns = []
+        for name, parts in zip(batches[0].schema.names, zip(*(b.columns for b in batches), strict=True), strict=True):
+            kind = self._held.plain.field(name).type
+            none = [pa.types.is_null(part.type) for part in parts]
+            full = [self._held.nulls(kind, len(p)) if is_null else p for p, is_null in zip(parts, none, strict=True)]
+            columns.append(pa.nulls(sum(map(len, parts))) if all(none) else pa.concat_arrays(full))
+        return pa.RecordBatch.from_arrays(columns, names=batches[0].schema.names)
 
 
 class TableWriter:
@@ -66,7 +104,7 @@ class TableWriter:
         self._held = HeldColumns(table)
         self._order = RowOrder(table)
         self._lanes = Lanes(self._order, self._held)
-        self._buffer = Rows(self._held)
+        self._buffer = PendingRows(self._held)
         self._rows = 0
         self._extent: tuple[int, int] | None = None
         self._sorter = TableSorter(spill_folder / f"{os.urandom(16).hex()}.spill", self._order, self._held)
@@ -121,7 +159,7 @@ class TableWriter:
         if self._closed:
             return
         self._closed = True
-        self._buffer = Rows(self._held)
+        self._buffer = PendingRows(self._held)
         if self._file is not None:
             self._file.abandon()
             self._path.unlink(missing_ok=True)
@@ -130,9 +168,7 @@ class TableWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.abort()
 
     def _output(self) -> RowGroups:

@@ -1,7 +1,5 @@
 """Traces of PyTorch's profiler, event by event, and dumps of its flight recorder: only known members stay."""
 
-from __future__ import annotations
-
 import codecs
 import json
 import re
@@ -71,7 +69,7 @@ def write_trace(source: Path, target: IO[bytes], words: Words, *, drop_texts: bo
 
 
 def _write_events(
-    reading: _Reading, target: IO[bytes], words: Words, left_out: Counter[str], *, drop_texts: bool
+    reading: "_Reading", target: IO[bytes], words: Words, left_out: Counter[str], *, drop_texts: bool
 ) -> None:
     for number, event in enumerate(reading.items()):
         event = event if isinstance(event, dict) else {}

@@ -16,6 +16,7 @@ from alltrace.tiles.events import EventReader, Events
 from alltrace.tiles.flame import KINDS, Flame, Nested, nested_in
 from alltrace.tiles.tracks import CLASSES, SOURCES, SUMMARY, parse_key, tables_of
 from alltrace.tiles.window import MOST_RANKS, MOST_SECONDS, NamesLike, breakdown_of
+from alltrace.trace.arrays import Int64
 from alltrace.trace.errors import UsageError
 
 MOST_NAMES = 500
@@ -45,9 +46,9 @@ class _Sums:
     """Number, sum, least and most of durations by class and name."""
 
     def __init__(self) -> None:
-        self._parts: list[tuple[NDArray[np.int64], ...]] = []
+        self._parts: list[tuple[Int64, ...]] = []
 
-    def add(self, code: NDArray[Any], name: NDArray[np.int64], length: NDArray[np.int64]) -> None:
+    def add(self, code: NDArray[Any], name: Int64, length: Int64) -> None:
         order = np.lexsort((name, code))
         code, name, length = code[order].astype(np.int64), name[order], length[order]
         first = np.flatnonzero(np.concatenate(([True], (code[1:] != code[:-1]) | (name[1:] != name[:-1]))))
@@ -58,7 +59,7 @@ class _Sums:
     def join(self, other: _Sums) -> None:
         self._parts += other._parts
 
-    def rows(self) -> tuple[NDArray[np.int64], ...]:
+    def rows(self) -> tuple[Int64, ...]:
         """Code, name, count, sum, least and most of each class and name, the largest sum first."""
         if not self._parts:
             return tuple(np.zeros(0, np.int64) for _ in range(6))

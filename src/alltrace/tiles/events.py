@@ -1,7 +1,5 @@
 """The events of a run in a window of time, read piece by piece and kept in memory within a bound."""
 
-from __future__ import annotations
-
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -70,12 +68,12 @@ class Events:
     def nbytes(self) -> int:
         return _EVENTS_BYTES + sum(a.nbytes for a in (self.start, self.end, self.name, self.code, self.lane, self.row))
 
-    def within(self, start: int, end: int) -> Events:
+    def within(self, start: int, end: int) -> "Events":
         """Those that overlap [start, end), or are in it without length."""
         inside = (self.start < end) & ((self.end > start) | (self.start >= start))
         return self if inside.all() else self.take(inside)
 
-    def take(self, rows: NDArray[Any]) -> Events:
+    def take(self, rows: NDArray[Any]) -> "Events":
         arrays = (a[rows] for a in (self.start, self.end, self.name, self.code, self.lane, self.row))
         return Events(self.table, self.key, *arrays)
 

@@ -10,6 +10,7 @@ from alltrace.run.rank import Piece, Rank
 from alltrace.tiles.cancel import WANTED, Token
 from alltrace.tiles.events import EventReader
 from alltrace.tiles.tracks import integers, intervals
+from alltrace.trace.arrays import Int64
 from alltrace.trace.names import name_id
 from alltrace.trace.nesting import nest
 
@@ -25,12 +26,12 @@ _MIX = np.uint64(0x9E3779B97F4A7C15)
 class Nested(NamedTuple):
     """Nested intervals of a rank: arrays of n, by row."""
 
-    start: NDArray[np.int64]  # int64, aligned ns
-    end: NDArray[np.int64]  # int64
-    thread: NDArray[np.int64]  # int64
-    name: NDArray[np.int64]  # int64 ids
-    parent: NDArray[np.int64]  # int64, the place in these arrays of the one that encloses it; -1 for none
-    depth: NDArray[np.int64]  # int64, 0 for those without a parent
+    start: Int64  # int64, aligned ns
+    end: Int64  # int64
+    thread: Int64  # int64
+    name: Int64  # int64 ids
+    parent: Int64  # int64, the place in these arrays of the one that encloses it; -1 for none
+    depth: Int64  # int64, 0 for those without a parent
 
 
 # `start`: from, aligned ns; time outside is not counted.
@@ -113,7 +114,7 @@ def _paths(nested: Nested) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
     return path, above
 
 
-def _mixed(above: NDArray[np.uint64], names: NDArray[np.int64]) -> NDArray[np.uint64]:
+def _mixed(above: NDArray[np.uint64], names: Int64) -> NDArray[np.uint64]:
     mixed = (above ^ (above >> np.uint64(29))) * _MIX + names.astype(np.uint64)
     mixed = (mixed ^ (mixed >> np.uint64(32))) * _MIX
     return np.maximum(mixed ^ (mixed >> np.uint64(28)), np.uint64(1))  # 0 means none

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from alltrace.tiles.events import lanes_of
+from alltrace.trace.arrays import Int64
 from alltrace.trace.errors import UsageError
 from alltrace.trace.intervals import by_track
 
@@ -70,7 +70,7 @@ def _first(columns: dict[str, str], wanted: Sequence[str]) -> str | None:
     return next((columns[w] for w in wanted if w in columns), None)
 
 
-def _whole(table: pa.Table, column: str, missing: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
+def _whole(table: pa.Table, column: str, missing: Int64 | None = None) -> Int64:
     """A column as int64; null is what `missing` has in that row."""
     values = table.column(column)
     try:
@@ -79,7 +79,7 @@ def _whole(table: pa.Table, column: str, missing: NDArray[np.int64] | None = Non
         raise UsageError(f"the column {column} holds {values.type}; expected whole numbers of 64 bits") from error
     if missing is not None and numbers.null_count:
         numbers = pc.coalesce(numbers, pa.array(missing))
-    integers: NDArray[np.int64] = numbers.to_numpy(zero_copy_only=False)
+    integers: Int64 = numbers.to_numpy(zero_copy_only=False)
     return integers
 
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from alltrace.align.aligned import Aligned
 from alltrace.align.members import EXCHANGE, direction_of
-from alltrace.trace.arrays import integers
+from alltrace.trace.arrays import Int64, integers
 from alltrace.trace.errors import UsageError
 
 MEASURES = ("wait_ns", "message_bytes", "collective_bytes")
@@ -43,10 +43,10 @@ class Matrices:
         directions = np.array([*map(direction_of, ops.dictionary.to_pylist()), 0], np.int64)
         self._direction = directions[ops.indices.fill_null(len(directions) - 1).to_numpy(zero_copy_only=False)]
 
-    def _places(self, ranks: NDArray[Any]) -> NDArray[np.int64]:
+    def _places(self, ranks: NDArray[Any]) -> Int64:
         return np.searchsorted(np.array(self.ranks, np.int64), ranks).astype(np.int64)
 
-    def of(self, measure: str, by: str) -> NDArray[np.int64]:
+    def of(self, measure: str, by: str) -> Int64:
         """A matrix: int64 array (n, n), of ranks or hosts."""
         if measure not in MEASURES:
             raise UsageError.unknown("measure", measure, MEASURES)
@@ -68,7 +68,7 @@ class Matrices:
             self._add_collectives(matrix, where)
         return matrix
 
-    def _add_collectives(self, matrix: NDArray[np.int64], where: NDArray[np.int64]) -> None:
+    def _add_collectives(self, matrix: Int64, where: Int64) -> None:
         members = np.flatnonzero(self._direction == 0)
         for communicator in np.unique(self._communicator[members]).tolist():
             own = members[self._communicator[members] == communicator]
@@ -97,9 +97,7 @@ class Matrices:
         }
 
 
-def _other_members(
-    instance: NDArray[np.int64], senders: NDArray[np.int64], receivers: NDArray[np.int64]
-) -> Iterator[tuple[int, int]]:
+def _other_members(instance: Int64, senders: Int64, receivers: Int64) -> Iterator[tuple[int, int]]:
     """Each sender with each receiver of the same instance but itself."""
     of_instance: dict[int, list[int]] = {}
     for number, receiver in zip(instance[receivers].tolist(), receivers.tolist(), strict=True):

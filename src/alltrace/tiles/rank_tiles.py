@@ -26,7 +26,7 @@ from alltrace.tiles.tracks import (
     moved,
     spans,
 )
-from alltrace.trace.arrays import Int64
+from alltrace.trace.arrays import Floats, Int64
 from alltrace.trace.intervals import Merged, bin_coverage_ns, by_track, exclusive, merge
 
 SUMMARY_PARTS = ("compute", "communication", "exposed_communication", "copy", "exposed_copy", "devices")
@@ -154,7 +154,7 @@ def _track_tiles(grid: Grid, key: str, rows: int, start: int, end: int) -> tuple
     return TrackTiles(key, rows, first, last, level, first_bin, ()), grid.edges(first_bin, count, level)
 
 
-def binned(times: Int64, values: NDArray[np.float64], edges: Int64) -> tuple[NDArray[np.float32], ...]:
+def binned(times: Int64, values: Floats, edges: Int64) -> tuple[NDArray[np.float32], ...]:
     """Mean, least and most of samples per bin, as float32 arrays of the number of bins; NaN if there is none."""
     good = np.isfinite(values)
     times, values = times[good], values[good]

@@ -21,6 +21,7 @@ from alltrace.tiles.prefetch import Prefetcher
 from alltrace.tiles.rank_tiles import TrackTiles, binned
 from alltrace.tiles.tracks import GROUPS, SAMPLES, SOURCES, SUMMARY, parse_key, tables_of
 from alltrace.tiles.waits import waits_of
+from alltrace.trace.arrays import Int64
 from alltrace.trace.errors import UsageError
 from alltrace.trace.intervals import Merged
 
@@ -298,7 +299,7 @@ def _coarser(values: NDArray[np.uint16], steps: int, span_ns: int, level: int) -
     return shares
 
 
-def _at_level(track: TrackTiles, values: NDArray[Any], request: _Request) -> NDArray[np.int64]:
+def _at_level(track: TrackTiles, values: NDArray[Any], request: _Request) -> Int64:
     """The ns of a track in the requested bins, from its own finer or equal bins."""
     out = np.zeros(request.count * TILE_BINS, np.int64)
     own = _own_range(track, len(values), request)

@@ -1,7 +1,5 @@
 """Errors for users: one sentence with the file or option, what was expected, what was found and what to do."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from os import PathLike
 from typing import Self
@@ -27,7 +25,7 @@ class UsageError(AlltraceError):
     exit_code = EXIT_USAGE
 
     @classmethod
-    def unknown(cls, what: str, given: str, available: Iterable[str]) -> UsageError:
+    def unknown(cls, what: str, given: str, available: Iterable[str]) -> "UsageError":
         """An unknown name, with the closest of the available ones as a hint.
 
         Args:

@@ -6,16 +6,17 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
+
+from alltrace.trace.arrays import Int64
 
 _INT64_MAX = 2**63 - 1
 
 
-def group(columns: Sequence[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def group(columns: Sequence[Any]) -> tuple[Int64, Int64]:
     """Number the distinct rows of some columns."""
     # `columns`: one or more Arrow arrays of n rows; null is a value like any other. Returns the group of each row (n,
     # int64, 0-based), and one row number for each group (g, int64).
-    codes: NDArray[np.int64] | None = None
+    codes: Int64 | None = None
     size = 1
     for column in columns:
         if len(column) and column.null_count == len(column):
@@ -47,7 +48,7 @@ def group(columns: Sequence[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]
     return inverse.astype(np.int64, copy=False), first.astype(np.int64, copy=False)
 
 
-def _dense(codes: NDArray[np.int64], size: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _dense(codes: Int64, size: int) -> tuple[Int64, Int64]:
     """`group` for codes within a small range: a look-up, not a sort, or neither if groups are adjacent."""
     if len(codes):
         at = np.concatenate(([0], np.flatnonzero(codes[1:] != codes[:-1]) + 1))
@@ -59,7 +60,7 @@ def _dense(codes: NDArray[np.int64], size: int) -> tuple[NDArray[np.int64], NDAr
     return _renumbered(codes, present, size), some_row[present]
 
 
-def _renumbered(codes: NDArray[np.int64], present: NDArray[np.int64], size: int) -> NDArray[np.int64]:
+def _renumbered(codes: Int64, present: Int64, size: int) -> Int64:
     """The codes counted without gaps: those that occur, in order, are `present`."""
     if len(present) and present[-1] == len(present) - 1:
         return codes  # numbered as they are

@@ -2,9 +2,8 @@
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
-from alltrace.trace.arrays import integers, is_one_of
+from alltrace.trace.arrays import Flags, integers, is_one_of
 from alltrace.trace.names import name_id
 
 MESSAGES, COLLECTIVES, WAITS = "p2p", "collective", "start-wait"
@@ -26,11 +25,11 @@ _NAMES = {
 }
 
 
-def is_call(calls: pa.Table, kind: str) -> NDArray[np.bool_]:
+def is_call(calls: pa.Table, kind: str) -> Flags:
     return is_one_of(calls.column("kind"), (kind,)) | np.isin(integers(calls.column("name")), _NAMES[kind])
 
 
-def exchanges(calls: pa.Table) -> NDArray[np.bool_]:
+def exchanges(calls: pa.Table) -> Flags:
     """Which rows of `mpi` are calls that exchange data with other ranks, or wait for that."""
-    exchanging: NDArray[np.bool_] = np.logical_or.reduce([is_call(calls, kind) for kind in _CALLS])
+    exchanging: Flags = np.logical_or.reduce([is_call(calls, kind) for kind in _CALLS])
     return exchanging

@@ -12,6 +12,7 @@ OPERATIONS = (
 """Words that may precede `: opCount`; the last two are RCCL's."""
 
 POINT_TO_POINT = frozenset({"Send", "Recv", "PutSignal", "Signal", "WaitSignal"})
+ROOTED = frozenset({"Broadcast", "Reduce", "Gather", "Scatter"})
 PER_RANK_SHARE = frozenset({"AllGather", "ReduceScatter", "AlltoAll", "AllToAll", "Gather", "Scatter"})
 """Operations with one rank's share as count; their payload is count times the number of ranks."""
 

@@ -9,10 +9,9 @@ Times beyond +-2**62 ns (146 years) are taken as that bound.
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
 from alltrace.core import intervals as core
-from alltrace.trace.arrays import Int64
+from alltrace.trace.arrays import Flags, Int64
 
 _FAR = 1 << 62
 _ROOM = 1024
@@ -30,7 +29,7 @@ class NestingSweep:
         # whether each of the last ranges begins in an earlier one and ends after it
         self.crosses = np.zeros(0, np.bool_)
 
-    def step(self, wanted: NDArray[np.bool_], tracks: Int64, starts: Int64, ends: Int64) -> tuple[Int64, Int64]:
+    def step(self, wanted: Flags, tracks: Int64, starts: Int64, ends: Int64) -> tuple[Int64, Int64]:
         # `wanted`: bool array of n: which rows take part; the others only count as rows. `ends`: int64 array of n ends,
         # ns; one before its start counts as the start. Returns two int64 arrays of n. The depth is the length of the
         # chain of parents: 0 for a range without one. The parent is a row number, counted from the first row of the
@@ -118,7 +117,7 @@ def _clipped(starts: Int64, ends: Int64) -> tuple[Int64, Int64]:
 
 def _sorted(
     tracks: Int64, starts: Int64, ends: Int64, *, longest_first: bool
-) -> tuple[tuple[Int64, Int64, Int64], NDArray[np.int64] | None]:
+) -> tuple[tuple[Int64, Int64, Int64], Int64 | None]:
     """Track, start and end by (track, start[, -end]), and the permutation, or None when they were so."""
     tracks = np.ascontiguousarray(tracks, np.int64)
     starts, ends = _clipped(starts, ends)

@@ -5,8 +5,6 @@ goes into it. A block that comes back when the last array on it is gone costs no
 from memory that the process has anyway: to look for one that fits would take longer than to use it.
 """
 
-from __future__ import annotations
-
 from collections import deque
 
 import numpy as np
@@ -25,7 +23,7 @@ class Blocks:
         self._free: deque[NDArray[np.uint8]] = deque()
         self._most_free_bytes = most_free_bytes
 
-    def lend(self, size: int) -> Block:
+    def lend(self, size: int) -> "Block":
         """A block of at least `size` bytes; what is in it is left from before."""
         for _ in range(len(self._free) if size >= _LEAST_BYTES else 0):
             try:

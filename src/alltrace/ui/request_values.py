@@ -1,7 +1,5 @@
 """Requests as checked values: what a browser sends is no more trusted than what a trace holds."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -19,7 +17,7 @@ class RequestValues:
         self._values = values
 
     @classmethod
-    async def of(cls, request: Request) -> RequestValues:
+    async def of(cls, request: Request) -> "RequestValues":
         """The values of a request. Raises `UsageError`: its body is too long, or no JSON object."""
         if request.method == "GET":
             return cls({name: value for name, value in request.query_params.items() if encodable(value)})

@@ -1,7 +1,5 @@
 """A run that is shown: opened, aligned and tiled in the background, so that the page opens at once."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -69,7 +67,7 @@ class Session:
         scratch: Path,
         jobs: int | None = None,
         kernels: KernelReports | None = None,
-        when_ready: Callable[[Session], object] = lambda _: None,
+        when_ready: "Callable[[Session], object]" = lambda _: None,
         history: HistoryFile | None = None,
         name: str | None = None,
     ) -> None:

@@ -1,19 +1,14 @@
 """The state of a job as metrics: text in the format of OpenMetrics, and JSON of OTLP."""
 
-from __future__ import annotations
-
 import json
 import re
 import time
 import urllib.request
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from alltrace.trace.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from alltrace.watch.job import State
+from alltrace.watch.job import State
 
 _MOST_PHASES = 8
 _MOST_RANKS = 100

@@ -1,22 +1,17 @@
 """Alerts: rules of a TOML file, each with what is done when it begins to hold."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import threading
 import tomllib
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from alltrace.trace.errors import InputError
+from alltrace.watch.job import State
 from alltrace.watch.metrics import check_url, post_json
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from alltrace.watch.job import State
 
 _WHEN = re.compile(
     r"\s*(?P<what>step_time|stopped|slow_rank|share"

@@ -1,21 +1,15 @@
 """The forms that `nsys stats` and `nsys analyze` print tables in, with their arguments: `csv:nohdr:dur=us`."""
 
-from __future__ import annotations
-
 import html
 import json
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from alltrace.charts.cells import column_cells, is_number
 from alltrace.cli.csv_text import csv_header, csv_rows
 from alltrace.cli.nsys.arguments import RefusedError
-from alltrace.cli.nsys.units import DEFAULT_UNITS, LEAST_UNITS, META_CATEGORIES, SCALES, converted
+from alltrace.cli.nsys.units import DEFAULT_UNITS, LEAST_UNITS, META_CATEGORIES, SCALES, Column, converted
 from alltrace.trace.errors import printable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from alltrace.cli.nsys.units import Column
 
 ENDINGS: Mapping[str, str] = {
     "column": "txt", "table": "txt", "csv": "csv", "tsv": "tsv", "json": "json", "hdoc": "html", "htable": "html",

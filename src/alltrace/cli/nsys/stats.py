@@ -83,17 +83,14 @@ class Asker(Protocol):
     @property
     def defaults(self) -> tuple[str, ...]:
         """The names used if the command line has none."""
-        ...
 
     def names(self) -> dict[str, str]: ...
 
     def reference(self, name: str) -> str:
         """What one of them answers, its arguments and its columns, as text."""
-        ...
 
     def ask(self, run: OpenRun, spec: str, filters: Mapping[str, OptionValue]) -> AbstractContextManager[Shown]:
         """The table of a report or rule with its arguments."""
-        ...
 
 
 class Skipped(AlltraceError):  # noqa: N818  not an error of the command: it continues with the next report

@@ -1,18 +1,12 @@
 """The units that `nsys` shows times and sizes in: which a column may have, and its values in another."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from alltrace.nvidia.cells import round_printed
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from alltrace.nvidia.cells import Cell
+from alltrace.nvidia.cells import Cell, round_printed
 
 _TIMES = {"ns": (1, None), "us": (10**3, 3), "ms": (10**6, 4), "sec": (10**9, 4)}
 _SIZES = {

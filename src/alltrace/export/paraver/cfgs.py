@@ -1,7 +1,5 @@
 """Configurations for Paraver, which choose events by their labels; written for the types that a trace has."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
@@ -25,7 +23,7 @@ class View:
     top: str = "As Is"  # Paraver's function of a line, which comes last
     tags: tuple[int, ...] = ()  # the tags of the communications that it is of; none for all
     operation: str = ""  # how the timelines in `parts` are combined; none for a timeline that has no parts
-    parts: tuple[View, ...] = ()  # two timelines of which it is made
+    parts: "tuple[View, ...]" = ()  # two timelines of which it is made
     title: str = ""  # what Paraver calls it
 
 

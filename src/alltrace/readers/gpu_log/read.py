@@ -17,11 +17,10 @@ from pathlib import Path
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from alltrace.readers.gpu_log.sample import VALUES, Gpu, Sample, gpu_of, since_1970, stamp_of, value_of
 from alltrace.readers.text import TextLog
-from alltrace.trace.arrays import Int64
+from alltrace.trace.arrays import Floats, Int64
 from alltrace.trace.errors import InputError
 from alltrace.trace.gpu_log_words import COMMAND, QUERY
 
@@ -219,7 +218,7 @@ class GpuLog:
     gpu: Int64  # for each of n samples, which are by GPU and time, its row of `gpus`
     time_ns: Int64  # when each was taken, ns since 1970; of local times, as if they were UTC
     local: bool  # whether some of them are local times without their zone
-    values: dict[str, NDArray[np.float64]]  # for each name of `VALUES` a float64 array of n, NaN if the sample has none
+    values: dict[str, Floats]  # for each name of `VALUES` a float64 array of n, NaN if the sample has none
     bad_lines: int  # lines that are not understood
     first_bad: str  # the first of them in words, with its number; empty without any
     damage: str | None  # what is wrong with the end of a compressed file, or None

@@ -1,16 +1,11 @@
 """PyTorch profiler (Kineto): traces as JSON, plain or compressed."""
 
-from __future__ import annotations
-
 import re
 import stat
 from contextlib import closing
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from alltrace.trace.errors import InputError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SUFFIXES = (".json", ".json.gz", ".json.zst")
 _HEAD_BYTES = 1 << 16

@@ -1,7 +1,5 @@
 """The process, threads and devices that a trace's events are of."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import count
 from typing import Any
@@ -22,7 +20,7 @@ MOST_DEVICES = 1 << 10
 class Entities:
     """Numbers threads and devices as they come up; one process, whatever ids events have. `before`: numbers in use."""
 
-    def __init__(self, pid: int, process: int = 0, before: Entities | None = None) -> None:
+    def __init__(self, pid: int, process: int = 0, before: "Entities | None" = None) -> None:
         self._pid = pid
         self._process = process
         self.free_devices: Iterator[int] = count() if before is None else before.free_devices

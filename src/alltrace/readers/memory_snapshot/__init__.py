@@ -1,13 +1,8 @@
 """Snapshots of PyTorch's allocator of device memory (`torch.cuda.memory._dump_snapshot`): pickles of plain data."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from alltrace.readers.heads import head_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SUFFIXES = (".pickle", ".pkl")
 _HEAD_BYTES = 1 << 10

@@ -4,14 +4,9 @@ In a folder of reports such a file is not a report: it describes the same operat
 process.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from alltrace.readers.heads import head_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _HEAD_BYTES = 1 << 12
 

@@ -25,19 +25,15 @@ class Log(Protocol):
 
     def current(self, process: int) -> int:
         """The communicator that a process began last."""
-        ...
 
     def begin(self, process: int, communicator: int) -> None:
         """A process begins a communicator."""
-        ...
 
     def complete(self, process: int, communicator: int) -> None:
         """A communicator is there."""
-        ...
 
     def communicator(self, process: int, pointer: int) -> int:
         """The number of a process's communicator pointer."""
-        ...
 
 
 def read(log: Log, level: bytes, body: bytes, line: int, process: int, *, cut: bool, text: bytes) -> None:

@@ -5,8 +5,6 @@ counts the sources (code of kernels) and results that follow it. Names of metric
 numbers are from `ProfilerReport.proto`, which Nsight Compute has in `extras/FileFormat`.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -259,7 +257,7 @@ def _block(part: memoryview, strings: list[str]) -> _Block:
     return block
 
 
-def _launch(part: memoryview, block: _Block, number: int, instances: _Instances | None) -> Launch:
+def _launch(part: memoryview, block: _Block, number: int, instances: "_Instances | None") -> Launch:
     texts = {5: "", 6: "", 7: ""}
     sizes = {10: (0, 0, 0), 11: (0, 0, 0)}
     places: dict[int, int] = {}

@@ -1,13 +1,8 @@
 """Nsight Systems: SQLite exports, parquet directories, and reports through an installed nsys."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from alltrace.readers.heads import head_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SUFFIXES = (".nsys-rep", ".qdrep", ".qdstrm", ".sqlite", ".sqlite3", ".db", "_pqtdir")
 

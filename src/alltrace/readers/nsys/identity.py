@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from alltrace.readers.base import ReportProcess, ReportWarning
+from alltrace.readers.base import WORLD_SIZE, ReportProcess, ReportWarning
 from alltrace.readers.nsys.columns import as_integers
 from alltrace.readers.nsys.entities import TID_BITS, TID_MASK, Entities, pid_of
 from alltrace.readers.nsys.mapping import find_table, unread, unreadable
@@ -30,10 +30,6 @@ _CONTEXTS = ("TARGET_INFO_CUDA_CONTEXT_INFO", "TARGET_INFO_CUDA_STREAM", "TARGET
 _MPI_THREAD = re.compile(r"MPI Rank (\d{1,9})")
 _HOST_WORK = ("CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS", "NVTXT_EVENTS", "MPI_OTHER_EVENTS", "OSRT_API")
 _LAST_RESORT = "PROFILER_OVERHEAD"
-_WORLD_SIZE = (
-    "WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE", "JSM_NAMESPACE_SIZE", "FLUX_JOB_SIZE",
-    "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS",
-)  # fmt: skip
 
 
 def metadata(source: RawSource) -> dict[str, str]:
@@ -53,7 +49,7 @@ def world_size(source: RawSource, variables: dict[str, str]) -> int | None:
     largest = max(sizes, default=0)
     if largest > 0:
         return largest
-    for name in _WORLD_SIZE:
+    for name in WORLD_SIZE:
         if variables.get(name, "").isdecimal() and int(variables[name]) > 0:
             return int(variables[name])
     return None

@@ -1,17 +1,12 @@
 """Which tables of an export become which canonical tables, as plain declarations."""
 
-from __future__ import annotations
-
 import re
+from collections.abc import Collection, Iterator, Mapping
 from functools import lru_cache
 from operator import itemgetter
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from alltrace.trace.schema import TABLES
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
-
 
 # CUDA: kernels, copies, API calls, waits, graphs, memory, page faults.
 

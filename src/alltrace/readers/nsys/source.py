@@ -27,11 +27,9 @@ class RawSource(Protocol):
     @property
     def tables(self) -> Mapping[str, Mapping[str, str]]:
         """Column name to type name, for each table, in the order of the file."""
-        ...
 
     def count_about(self, table: str) -> int:
         """About the number of rows of `table`, found quickly; 0 only if it has none."""
-        ...
 
     def batches(self, table: str, columns: Mapping[str, Any], batch_rows: int | None = None) -> Iterator[Any]:
         """The rows of `table`, in the order of the file, as `pyarrow.RecordBatch` of at most `batch_rows` rows.
@@ -42,16 +40,12 @@ class RawSource(Protocol):
         file is corrupt or cut short, or a value does not fit its column's type; the message names the table and the
         column.
         """
-        ...
 
     def rows(self, table: str, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
         """The rows of a small `table` as Python values, with bytes as text; raises what `batches` raises."""
-        ...
 
     def warnings(self) -> Mapping[str, str]:
         """What a user should know of the rows that were read so far, one sentence for each table."""
-        ...
 
     def close(self) -> None:
         """Release the file; batches handed out stay valid."""
-        ...

@@ -1,14 +1,9 @@
 """rocpd (experimental): databases (`.db`) and JSON of AMD's rocprofv3 (ROCprofiler-SDK)."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from alltrace.readers.heads import head_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SUFFIX, JSON_SUFFIX = ".db", ".json"
 _MAGIC = b"SQLite format 3\x00"

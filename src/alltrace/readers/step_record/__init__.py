@@ -1,14 +1,9 @@
 """Reader of the record that `alltrace.instrument.step_report` writes of a training's steps."""
 
-from __future__ import annotations
-
 import stat
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from alltrace.trace.step_records import MAGIC, REGION_BYTES, SUFFIX
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def is_report(path: Path) -> bool:

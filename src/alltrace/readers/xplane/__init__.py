@@ -1,13 +1,8 @@
 """XProf (experimental): traces of JAX's and TensorFlow's profiler as they are written on each host, `.xplane.pb`."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from alltrace.readers.heads import head_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SUFFIX = ".xplane.pb"
 _PLANE = b"\x0a"

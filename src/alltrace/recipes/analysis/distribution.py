@@ -10,8 +10,8 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
+from alltrace.trace.arrays import Floats, Int64
 from alltrace.trace.grouping import group
 
 Quantile = Literal["hyndman-fan-2", "linear"]
@@ -55,9 +55,7 @@ def summarize(distribution: pa.Table, quantile: Quantile = "hyndman-fan-2") -> p
     return pa.table({**{name: taken.column(name) for name in keys}, **values})
 
 
-def statistics(
-    codes: NDArray[np.int64], value: NDArray[np.int64], count: NDArray[np.int64], quantile: Quantile = "hyndman-fan-2"
-) -> dict[str, Any]:
+def statistics(codes: Int64, value: Int64, count: Int64, quantile: Quantile = "hyndman-fan-2") -> dict[str, Any]:
     """The columns of `summarize`, in the order of numbered keys: `codes` from 0, each of which occurs."""
     if not _are_distinct(codes, value):
         # equal values are counted together first, so that no rounding depends on how the rows came apart
@@ -85,7 +83,7 @@ def statistics(
     return {COUNT: pa.array(n), "total": total, **{name: pa.array(c) for name, c in columns.items()}}
 
 
-def quartile(n: Any, quarters: int, quantile: Quantile, kth: Callable[[Any], Any]) -> NDArray[np.float64]:
+def quartile(n: Any, quarters: int, quantile: Quantile, kth: Callable[[Any], Any]) -> Floats:
     """A quartile (1, 2, 3) of samples of `n` values; `kth` returns the k-th smallest of each, k 0-based."""
     if quantile == "linear" and quarters != 2:
         low, rest = np.divmod((n - 1) * quarters, 4)
@@ -96,13 +94,11 @@ def quartile(n: Any, quarters: int, quantile: Quantile, kth: Callable[[Any], Any
         lower = np.where(rest == 0, upper - 1, upper)
         a, b = kth(lower), kth(np.minimum(upper, n - 1))
         between = a + (b - a) / 2
-    floats: NDArray[np.float64] = between.astype(np.float64)
+    floats: Floats = between.astype(np.float64)
     return floats
 
 
-def _counted(
-    codes: NDArray[np.int64], values: NDArray[np.int64], groups: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]] | None:
+def _counted(codes: Int64, values: Int64, groups: int) -> tuple[Int64, Int64, Int64] | None:
     """Group, value and number of the distinct pairs, sorted by both; None if counting takes longer than sorting."""
     if not len(values):
         return None
@@ -118,9 +114,7 @@ def _counted(
     return owner, value + low, number[present].astype(np.int64, copy=False)
 
 
-def _added(
-    codes: NDArray[np.int64], values: NDArray[np.int64], counts: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]] | None:
+def _added(codes: Int64, values: Int64, counts: Int64) -> tuple[Int64, Int64, Int64] | None:
     """The distinct pairs of group and value, sorted by both, with summed counts; None if sorting takes no longer."""
     low, high = int(values.min()), int(values.max())
     width, groups = high - low + 1, int(codes.max()) + 1
@@ -135,15 +129,13 @@ def _added(
     return owner, value + low, total.take(present)
 
 
-def _sorted(
-    codes: NDArray[np.int64], values: NDArray[np.int64], counts: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+def _sorted(codes: Int64, values: Int64, counts: Int64) -> tuple[Int64, Int64, Int64]:
     order, codes, values = _sort(codes, values, ordered=True)
     runs = _beginnings(codes, values)
     return codes[runs], values[runs], _segment_sums(counts[order], runs)
 
 
-def _int64(values: Any) -> NDArray[np.int64]:
+def _int64(values: Any) -> Int64:
     if isinstance(values, pa.ChunkedArray | pa.Array):
         if values.null_count:
             raise ValueError("a distribution holds no nulls")
@@ -156,9 +148,7 @@ def _take(column: Any, rows: pa.Array) -> Any:
     return taken.combine_chunks() if isinstance(taken, pa.ChunkedArray) else taken
 
 
-def _sort(
-    codes: NDArray[np.int64], values: NDArray[np.int64], *, ordered: bool
-) -> tuple[Any, NDArray[np.int64], NDArray[np.int64]]:
+def _sort(codes: Int64, values: Int64, *, ordered: bool) -> tuple[Any, Int64, Int64]:
     """Codes and values sorted by both, after the order of the rows, which is None unless `ordered` or needed."""
     if not len(values):
         return np.empty(0, np.int64), codes, values
@@ -185,7 +175,7 @@ def _sort(
     return order, codes[order], values[order]
 
 
-def _are_distinct(codes: NDArray[np.int64], values: NDArray[np.int64]) -> bool:
+def _are_distinct(codes: Int64, values: Int64) -> bool:
     """Whether rows are sorted by both and no two are equal: what one rank counted comes so."""
     ascending = values[1:] > values[:-1]
     ascending &= codes[1:] == codes[:-1]
@@ -193,7 +183,7 @@ def _are_distinct(codes: NDArray[np.int64], values: NDArray[np.int64]) -> bool:
     return bool(ascending.all())
 
 
-def _beginnings(codes: NDArray[np.int64], values: NDArray[np.int64]) -> NDArray[np.int64]:
+def _beginnings(codes: Int64, values: Int64) -> Int64:
     """Where sorted rows differ from the row before."""
     new = np.empty(len(values), bool)
     new[:1] = True
@@ -202,11 +192,11 @@ def _beginnings(codes: NDArray[np.int64], values: NDArray[np.int64]) -> NDArray[
     return np.flatnonzero(new)
 
 
-def _segment_sums(values: NDArray[np.int64], at: NDArray[np.int64]) -> NDArray[np.int64]:
+def _segment_sums(values: Int64, at: Int64) -> Int64:
     return np.add.reduceat(values, at) if len(at) else values[:0]
 
 
-def _totals(value: NDArray[np.int64], count: NDArray[np.int64], at: NDArray[np.int64]) -> Any:
+def _totals(value: Int64, count: Int64, at: Int64) -> Any:
     """The exact sum of each segment, as int64, or as decimals if one does not fit."""
     if not len(at):
         return pa.array([], pa.int64())
@@ -219,21 +209,21 @@ def _totals(value: NDArray[np.int64], count: NDArray[np.int64], at: NDArray[np.i
     return pa.array(sums, pa.decimal128(38, 0))
 
 
-def _means(total: Any, n: NDArray[np.int64]) -> NDArray[np.float64]:
+def _means(total: Any, n: Int64) -> Floats:
     if total.type == pa.int64():
-        result: NDArray[np.float64] = total.to_numpy() / np.maximum(n, 1)
+        result: Floats = total.to_numpy() / np.maximum(n, 1)
         return result
     return np.array([int(t) / int(k) for t, k in zip(total.to_pylist(), n, strict=True)])
 
 
 def _deviations(
-    value: NDArray[np.int64],
-    count: NDArray[np.int64],
-    n: NDArray[np.int64],
+    value: Int64,
+    count: Int64,
+    n: Int64,
     total: Any,
-    at: NDArray[np.int64],
-    rows: NDArray[np.int64],
-) -> NDArray[np.float64]:
+    at: Int64,
+    rows: Int64,
+) -> Floats:
     """Sample standard deviation of each segment, from whole distances to the rounded mean, so that no digits cancel."""
     if not len(at):
         return np.empty(0, np.float64)
@@ -248,5 +238,5 @@ def _deviations(
     weighted *= distance
     squares = np.add.reduceat(weighted, at)
     variance = np.maximum(squares - shift * shift / n, 0.0) / np.maximum(n - 1, 1)
-    result: NDArray[np.float64] = np.where(n > 1, np.sqrt(variance), 0.0)
+    result: Floats = np.where(n > 1, np.sqrt(variance), 0.0)
     return result

@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from alltrace.recipes.analysis.sampled import gpu_series_of_host, plain_metric
 from alltrace.run.rank import Rank
-from alltrace.trace.arrays import Int64
+from alltrace.trace.arrays import Floats, Int64
 from alltrace.trace.gpu_log_words import COMMAND, IDLE, REASONS, reason_names
 from alltrace.trace.intervals import Merged, containing
 from alltrace.trace.number_text import number_ranges
@@ -74,7 +73,7 @@ def state_of_log(log: Any, spans: Int64) -> GpuState | None:
 
 
 def _state_of_metrics(rank: Rank, spans: Int64) -> GpuState | None:
-    parts_of: dict[str, list[NDArray[np.float64]]] = {}
+    parts_of: dict[str, list[Floats]] = {}
     for series in gpu_series_of_host(rank):
         name = _METRICS.get(plain_metric(series.metric))
         if name is not None:
@@ -86,7 +85,7 @@ def _state_of_metrics(rank: Rank, spans: Int64) -> GpuState | None:
     return GpuState(clock, memory, samples=samples) if samples else None
 
 
-def median(values: NDArray[np.float64]) -> float | None:
+def median(values: Floats) -> float | None:
     """The median of the values that are known; None without any."""
     finite = values[np.isfinite(values)]
     return float(np.median(finite)) if len(finite) else None

@@ -12,13 +12,12 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from alltrace.recipes.analysis.launched_work import KERNEL, GpuWork
 from alltrace.recipes.execution.shared_tables import once
 from alltrace.run.collecting import in_pieces, whole_columns
 from alltrace.run.rank import Rank
-from alltrace.trace.arrays import Int64, integers
+from alltrace.trace.arrays import Flags, Int64, integers
 from alltrace.trace.distinct import distinct, rows_by
 
 _OTHER, _BEGIN, _END, _LAUNCH, _REPLAY = range(5)
@@ -41,7 +40,7 @@ class Replays(NamedTuple):
 
     # the rank's work; kernels of replays have the launches of the capture for their calls, as far as these are known
     work: GpuWork
-    joined: NDArray[np.bool_]  # which of the work these are
+    joined: Flags  # which of the work these are
     replayed_ns: int  # the time of kernels that were replayed; 0 if the trace has no capture
     joined_ns: int  # of that, the time of kernels with a known launch
 
@@ -166,7 +165,7 @@ def _blocks_from(
     return first > offset, captures
 
 
-def _captures(api: Mapping[str, Int64], role: Int64, launched: NDArray[np.bool_]) -> list[Int64]:
+def _captures(api: Mapping[str, Int64], role: Int64, launched: Flags) -> list[Int64]:
     """The calls that launched a kernel in each capture, in order: calls of the process' threads without work."""
     start, end, thread, process = (api[column] for column in ("start", "end", "thread", "process"))
     launches = []

@@ -11,11 +11,10 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from alltrace.recipes.analysis.gpu_state import Comparison, beside_peers, median, own_and_peers, typical
 from alltrace.run.rank import Rank
-from alltrace.trace.arrays import Int64, integers
+from alltrace.trace.arrays import Flags, Floats, Int64, integers
 from alltrace.trace.intervals import (
     Merged,
     containing,
@@ -110,7 +109,7 @@ def cpu_places(rank: Rank, threads: Int64) -> CpuPlaces | None:
     return replace(_nodes(rank, shares), moves_per_s=moves / (total / 1e9) if rank.has("sched") else None, homes=homes)
 
 
-def _nodes(rank: Rank, shares: NDArray[np.float64]) -> CpuPlaces:
+def _nodes(rank: Rank, shares: Floats) -> CpuPlaces:
     """What is stated of the sockets and NUMA nodes that threads with these shares of their time by CPU were on."""
 
     def share_of(cpus: Int64) -> float:
@@ -155,9 +154,9 @@ class _Spells(NamedTuple):
     cpu: Int64
     begins: Int64
     ends: Int64
-    running: NDArray[np.bool_]
+    running: Flags
 
-    def of(self, rows: NDArray[np.bool_]) -> tuple[Int64, Int64, Int64]:
+    def of(self, rows: Flags) -> tuple[Int64, Int64, Int64]:
         return self.cpu[rows], self.begins[rows], self.ends[rows]
 
 
@@ -208,7 +207,7 @@ def _sampled(rank: Rank, threads: Int64, spans: Merged) -> tuple[str, float]:
         return "", 0.0
     table = rank.table("samples", READS["samples"])
     time, thread, symbol = (integers(table.column(c), -1) for c in ("time", "thread", "symbol"))
-    mine: NDArray[np.bool_] = np.isin(thread, threads) & (containing(spans, time) >= 0)
+    mine: Flags = np.isin(thread, threads) & (containing(spans, time) >= 0)
     count = Counter(symbol[mine].tolist())
     if sum(count.values()) < _LEAST_SAMPLES:
         return "", 0.0

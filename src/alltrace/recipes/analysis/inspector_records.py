@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from alltrace.align.nccl_names import SYNCHRONISING
 from alltrace.recipes.base import Column, Option, Part, RunFacts
 from alltrace.run.rank import Rank
-from alltrace.trace.arrays import Int64, integers
+from alltrace.trace.arrays import Flags, Int64, integers
 from alltrace.trace.distinct import distinct_rows, run_starts
 from alltrace.trace.nccl_words import GPU_TIMING
 from alltrace.trace.number_text import number_ranges
@@ -43,7 +43,7 @@ class Recorded(NamedTuple):
     bytes: Int64  # largest message size of a rank; int64 array of n
     group_size: Int64  # ranks of the communicator; likewise
     # whether all ranks are there with a time of the GPU, of an operation that waits for all; bool array of n
-    whole: NDArray[np.bool_]
+    whole: Flags
     transfer: Int64  # from the last arrival to the end, ns, if it is whole; int64 array of n
     duration: Int64  # of the rank that took the longest, likewise
     # from the first arrival to the last, likewise. wait, certain_wait: Time that ranks waited for the last, and of it

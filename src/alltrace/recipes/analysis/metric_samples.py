@@ -10,14 +10,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from alltrace.recipes.analysis.sampled import gpu_series_of_host, plain_metric
 from alltrace.run.rank import Rank
-from alltrace.trace.arrays import Int64
+from alltrace.trace.arrays import Flags, Floats, Int64
 from alltrace.trace.intervals import Merged, overlap_ns
-
-Reals = NDArray[np.float64]
 
 SM_ISSUE, CLOCK = r"sm issue", r"gpc clock frequency"
 _MHZ_BELOW = 1e5  # a clock that is higher is in Hz, as some versions of nsys write it
@@ -29,14 +26,14 @@ class Weights:
     """How much of some work's time samples describe."""
 
     covered: Int64  # for each sample the time of the work in the time that it describes; int64 array of n, ns
-    pure: NDArray[np.bool_]  # which of them describe that work alone, all their time long
+    pure: Flags  # which of them describe that work alone, all their time long
 
     @property
     def covered_ns(self) -> int:
         """The time of the work that samples describe."""
         return int(self.covered.sum())
 
-    def mean(self, values: Reals) -> float | None:
+    def mean(self, values: Floats) -> float | None:
         """The mean of the values, each by the time of the work it describes; None if none describes any."""
         return float((values * self.covered).sum() / self.covered_ns) if self.covered_ns else None
 
@@ -48,7 +45,7 @@ class Sampling:
     device: int  # the device's row in the rank's `devices`
     begins: Int64  # where the time begins that each sample describes; int64 array of n, ascending, ns
     times: Int64  # when it was taken, and that time ends
-    values: dict[str, Reals]  # for each metric by name its float64 array of n
+    values: dict[str, Floats]  # for each metric by name its float64 array of n
 
     @property
     def known_ns(self) -> Int64:

@@ -32,7 +32,7 @@ from alltrace.recipes.execution.shared_tables import once
 from alltrace.run.collecting import whole_columns
 from alltrace.run.launch_matching import CALLS, Launches
 from alltrace.run.rank import Rank
-from alltrace.trace.arrays import Int64, integers
+from alltrace.trace.arrays import Flags, Int64, integers
 
 _INT64_MAX = np.iinfo(np.int64).max
 _RANGE = 50  # searching the calls of one further range costs as much as reading this many calls
@@ -85,11 +85,11 @@ class Spans:
         result[at >= 0] = order[at[at >= 0]]
         return result
 
-    def contain(self, start: Int64, end: Int64) -> NDArray[np.bool_]:
+    def contain(self, start: Int64, end: Int64) -> Flags:
         """Whether any range contains each call: determined by the latest end of the ranges that start no later."""
         order = np.argsort(self.start, kind="stable")
         reach = np.concatenate(([np.iinfo(np.int64).min], np.maximum.accumulate(self.end[order])))
-        result: NDArray[np.bool_] = reach[np.searchsorted(self.start[order], start, side="right")] >= end
+        result: Flags = reach[np.searchsorted(self.start[order], start, side="right")] >= end
         return result
 
     def parents(self) -> Int64:
@@ -238,13 +238,13 @@ class Pieces:
         """The values of `calls` among the values of all calls; not a copy if these are all."""
         return values if self.calls is None else values[self.calls]
 
-    def within_any(self, calls: int) -> NDArray[np.bool_]:
+    def within_any(self, calls: int) -> Flags:
         """Whether each of `calls` is in any range."""
         count = calls if self.calls is None else len(self.calls)
         ranges_around = np.cumsum(
             np.bincount(self.first, minlength=count + 1) - np.bincount(self.stop, minlength=count + 1)
         )
-        result: NDArray[np.bool_] = ranges_around[:count] > 0
+        result: Flags = ranges_around[:count] > 0
         return result
 
     @cached_property

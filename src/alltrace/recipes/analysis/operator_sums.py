@@ -19,13 +19,11 @@ from alltrace.recipes.analysis.range_sums import Intervals, innermost_node, oute
 from alltrace.recipes.execution.shared_tables import once
 from alltrace.run.collecting import Growing, in_pieces
 from alltrace.run.rank import Rank
-from alltrace.trace.arrays import Int64, blocks, coded, integers
+from alltrace.trace.arrays import Flags, Floats, Int64, blocks, coded, integers
 from alltrace.trace.distinct import distinct
 from alltrace.trace.names import name_id
 from alltrace.trace.nesting import nest
 from alltrace.trace.schema import TABLES
-
-Floats = NDArray[np.float64]
 
 _OPERATOR, _MODULE = name_id("cpu_op"), name_id("python_function")
 _BACKWARD = "autograd::engine::evaluate_function: "
@@ -34,7 +32,7 @@ RANGES = ("start", "end", "thread", "end_thread", "domain", "name", "payload", "
 FRAMES = ("start", "end", "thread", "name")  # with `RANGES` what a `Program` reads of `frames` and `ranges`
 _OTHERS = ("start", "end", "thread", "domain", "name", "source_row")
 _OPEN = np.iinfo(np.int64).max
-_WHOLE = ("calls", "cpu_total_ns", "cpu_self_ns", "gpu_total_ns", "gpu_self_ns", "gpu_operations")
+WHOLE = ("calls", "cpu_total_ns", "cpu_self_ns", "gpu_total_ns", "gpu_self_ns", "gpu_operations")
 _OF_ALL = ("all_gpu_ns", "replayed_ns", "joined_ns")  # columns of the last row alone
 _FLOATS = ("flops", "timed_flops", "sized_flops")
 
@@ -77,7 +75,7 @@ class _Operators:
 def part_schema() -> pa.Schema:
     """The columns of what a rank contributes."""
     fields = [("name", pa.string()), ("shapes", pa.string())]
-    numbers = (*_WHOLE, "backward_gpu_ns", *_FLOATS, "timed_gpu_ns", "moved_bytes", *_OF_ALL, "crossed")
+    numbers = (*WHOLE, "backward_gpu_ns", *_FLOATS, "timed_gpu_ns", "moved_bytes", *_OF_ALL, "crossed")
     fields += [(name, pa.float64() if name in _FLOATS else pa.int64()) for name in numbers]
     return pa.schema(fields)
 
@@ -97,9 +95,9 @@ def sums_of(rank: Rank, by: str) -> Any:
     return pa.concat_tables([table, last])
 
 
-def _is_operator(domain: Any) -> NDArray[np.bool_]:
+def _is_operator(domain: Any) -> Flags:
     """Which rows of `ranges` are operators, by their column `domain`."""
-    mask: NDArray[np.bool_] = integers(domain) == _OPERATOR
+    mask: Flags = integers(domain) == _OPERATOR
     return mask
 
 
@@ -159,7 +157,7 @@ def _table(nodes: Nodes, operators: _Operators, replays: Replays) -> Any:
     outer = outermost(nodes.key * line + at.thread, at.start, at.end)
     zero = np.zeros_like(cpu)
 
-    def summed(values: NDArray[Any], rows: NDArray[np.bool_] | None = None) -> NDArray[Any]:
+    def summed(values: NDArray[Any], rows: Flags | None = None) -> NDArray[Any]:
         total = np.zeros(keys, values.dtype)
         np.add.at(total, nodes.key if rows is None else nodes.key[rows], values if rows is None else values[rows])
         return total
@@ -189,7 +187,7 @@ def _table(nodes: Nodes, operators: _Operators, replays: Replays) -> Any:
     return pa.table([columns[f.name] for f in part_schema()], schema=part_schema()).filter(pa.array(used, pa.bool_()))
 
 
-def _launched(replays: Replays) -> Iterator[tuple[Intervals, Int64, NDArray[np.bool_]]]:
+def _launched(replays: Replays) -> Iterator[tuple[Intervals, Int64, Flags]]:
     """Calls that launched work, one for each piece of it, some at a time; how long it took, whether it was joined."""
     work = replays.work
     for some in blocks(len(work.call)):

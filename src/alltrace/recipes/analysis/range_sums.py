@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from alltrace.recipes.analysis.nvtx_projection import Line, Spans, calls_within
 from alltrace.run.rank import Rank
-from alltrace.trace.arrays import Int64, blocks
+from alltrace.trace.arrays import Flags, Int64, blocks
 from alltrace.trace.distinct import distinct
 from alltrace.trace.name_stems import stems
 
@@ -40,8 +40,6 @@ def _stems(names: Any) -> tuple[Int64, tuple[str | None, ...]]:
     codes: Int64 = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
     return codes, tuple(encoded.dictionary.to_pylist())
 
-
-Bools = NDArray[np.bool_]
 
 _DEEPEST = 64
 
@@ -92,7 +90,7 @@ def innermost_node(nodes: Intervals, items: Intervals) -> Int64:
     return inner
 
 
-def outermost(group: Int64, start: Int64, end: Int64) -> Bools:
+def outermost(group: Int64, start: Int64, end: Int64) -> Flags:
     """Which intervals are in no other of their group; of equal intervals, only the first row counts as outermost."""
     order = np.lexsort((-end, start, group))
     _, dense = np.unique(group, return_inverse=True)

@@ -11,7 +11,6 @@ import pickle
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import TracebackType
 from typing import Any, Self
 
 import pyarrow as pa
@@ -63,9 +62,7 @@ class PartFiles:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._folder is not None:
             self._folder.cleanup()
 
@@ -110,12 +107,10 @@ class PartStore(PartFiles):
         # of each rank those on disk, by question once they were read
         self._objects: dict[int, Path | dict[int, Any]] = {}
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._found.clear()
         self._objects.clear()
-        super().__exit__(kind, error, trace)
+        super().__exit__()
 
     def keep(self, rank: int, parts: Mapping[int, Part | str]) -> None:
         """Keep what a rank contributed to questions, or why it did not.

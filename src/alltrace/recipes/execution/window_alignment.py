@@ -1,6 +1,5 @@
 """The facts of a run and its alignment, cut down to the steps that a question is about."""
 
-from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
@@ -9,10 +8,8 @@ import pyarrow.compute as pc
 
 from alltrace.align.aligned import Aligned
 from alltrace.recipes.base import RunFacts
+from alltrace.recipes.execution.shared_tables import SharedRun
 from alltrace.recipes.execution.window import NONE, Window
-from alltrace.run.clock import ClockMap
-from alltrace.run.manifest import Manifest, RankRecord
-from alltrace.run.members import Members
 from alltrace.trace.distinct import rows_by
 
 
@@ -64,29 +61,12 @@ class WindowedAlignment(Aligned):
         return table.filter(pa.array(chosen))
 
 
-class WindowedRun:
+class WindowedRun(SharedRun):
     """The facts of a run for `merge`, with the chosen steps' span."""
 
     def __init__(self, run: RunFacts, window: Window) -> None:
-        self._inner = run
+        super().__init__(run)
         self._window = window
-
-    @property
-    def manifest(self) -> Manifest:
-        return self._inner.manifest
-
-    @property
-    def ranks(self) -> Sequence[RankRecord]:
-        return self._inner.ranks
-
-    @property
-    def members(self) -> Members | None:
-        """Which device of which process each rank is; None if ranks are processes."""
-        return self._inner.members
-
-    def clock(self, record: RankRecord) -> ClockMap:
-        """The map from the time in the files of a rank to the clock of the answer."""
-        return self._inner.clock(record)
 
     @cached_property
     def alignment(self) -> Aligned | None:
@@ -98,10 +78,3 @@ class WindowedRun:
     def span_ns(self) -> tuple[int, int]:
         """First start and last end of the chosen steps."""
         return self._window.span_ns
-
-    def texts(self, ids: pa.Array) -> pa.Array:
-        return self._inner.texts(ids)
-
-    def name_table(self) -> pa.Table:
-        """All interned strings of the run, as a `pyarrow.Table` (`id`, `value`) sorted by id."""
-        return self._inner.name_table()

@@ -9,8 +9,6 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean, median
 from typing import Any
 
-import pyarrow as pa
-
 from alltrace.recipes.analysis.recorded_steps import CapturedSteps, RecordedSteps, recorded_steps, slowdown_by_recorder
 from alltrace.recipes.base import Answer, Chart
 from alltrace.recipes.logs import whole_characters
@@ -84,11 +82,6 @@ def answer(recordings: Sequence[Any], view: str, captured: Mapping[int, Captured
         rows, further = _steps(recordings, captured)
     else:
         rows = {"hangs": _hangs, "entries": _entries, "times": _times}[view](recordings)
-    whole = ("rank", "sequence", "bytes", "peer", "created_ns", "operations", "max_rank", "start_ns", "collectives")
-    number = ("duration_us", "min_us", "median_us", "mean_us", "max_us")
-    lists = ("missing_ranks", "waiting_ranks", "completed_ranks")
-    types: dict[str, Any] = {**dict.fromkeys(whole, pa.int64()), **dict.fromkeys(number, pa.float64())}
-    types |= {**dict.fromkeys(lists, pa.list_(pa.int64())), "captured": pa.bool_()}
     notes = [
         f"{path_text(r.path)}: flight recorder {r.version}, {len(r.entries)} entries of ranks "
         f"{', '.join(map(str, r.ranks[:8]))}; {r.unread} not understood"

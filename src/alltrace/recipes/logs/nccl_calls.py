@@ -11,7 +11,7 @@ from alltrace.recipes.logs.nccl_steps import FROM_CALL, StepFinder
 from alltrace.run.nccl_logs import NcclLogs
 from alltrace.trace import columns as col
 from alltrace.trace.errors import path_text
-from alltrace.trace.nccl_words import OPERATIONS, PER_RANK_SHARE, POINT_TO_POINT
+from alltrace.trace.nccl_words import OPERATIONS, PER_RANK_SHARE, POINT_TO_POINT, ROOTED
 
 COLUMNS = (
     col.whole("rank", "The caller's rank in the communicator, from the INIT line of the same process and communicator"),
@@ -45,7 +45,6 @@ COLUMNS = (
     col.Column("state", "enum", None, "`whole`, `cut` after the required fields, or `rejoined` from two pieces"),
 )
 CHART = Chart("scatter", "time_ns", ("bytes",), "op", title="Size of each call", log_y=True)
-_ROOTED = ("Broadcast", "Reduce", "Gather", "Scatter")
 _REDUCING = ("AllReduce", "ReduceScatter", "Reduce")
 _MASK = (1 << 64) - 1
 _HOUR_NS = 3_600_000_000_000
@@ -115,7 +114,7 @@ class _Rows:
             self._token_dev.append(np.array([-1 if d is None else d for _p, _t, d in part.tokens] or [-1], np.int64))
         self._op_share = np.array([op in PER_RANK_SHARE for op in OPERATIONS])
         self._op_peer = np.array([op in POINT_TO_POINT for op in OPERATIONS])
-        self._op_root = np.array([op in _ROOTED for op in OPERATIONS])
+        self._op_root = np.array([op in ROOTED for op in OPERATIONS])
         self._op_reduces = np.array([op in _REDUCING for op in OPERATIONS])
         self._clock: dict[tuple[int, int], tuple[int, int]] = {}
         self._set_back: set[tuple[int, int]] = set()

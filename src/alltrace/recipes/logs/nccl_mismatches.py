@@ -11,7 +11,6 @@ from collections import Counter, defaultdict
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from alltrace.recipes.base import Answer, View
 from alltrace.recipes.logs.nccl import NcclOptions, datatype_name, reduction_name, refuse_a_choice
@@ -19,7 +18,7 @@ from alltrace.recipes.logs.nccl_steps import FROM_CALL
 from alltrace.run.nccl_logs import NcclLogs
 from alltrace.trace import columns as col
 from alltrace.trace.errors import path_text
-from alltrace.trace.nccl_words import OPERATIONS, POINT_TO_POINT, REDUCTIONS
+from alltrace.trace.nccl_words import OPERATIONS, POINT_TO_POINT, REDUCTIONS, ROOTED
 
 COLUMNS = (
     col.text("communicator", "The communicator"),
@@ -42,7 +41,7 @@ _KINDS = ("operation", "count", "datatype", "reduction", "root")
 _MOST_ROWS = 20
 _LOOK = 16
 _P2P = np.array([op in POINT_TO_POINT for op in OPERATIONS])
-_ROOTED = np.array([op in ("Broadcast", "Reduce", "Gather", "Scatter") for op in OPERATIONS])
+_ROOTED = np.array([op in ROOTED for op in OPERATIONS])
 
 
 def answer(logs: NcclLogs, options: NcclOptions) -> Answer:
@@ -65,8 +64,6 @@ def answer(logs: NcclLogs, options: NcclOptions) -> Answer:
             notes.append(f"{communicator}: {note}")
     alone = len(groups) - compared
     notes.append(f"{compared} communicators were compared" + (f"; {alone} have one rank in the logs" if alone else ""))
-    types = {"sequence": pa.int64(), "agreeing": pa.int64(), "op_count": pa.int64(), "line": pa.int64()}
-    types["ranks"] = pa.list_(pa.string())
     return Answer.of(rows, COLUMNS, tuple(notes))
 
 

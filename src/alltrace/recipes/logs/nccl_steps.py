@@ -11,12 +11,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from alltrace.core.nccl_log import ABSENT
 from alltrace.run.nccl_logs import NcclLogs
 from alltrace.run.step_times import StepTimes
-from alltrace.trace.arrays import Int64
+from alltrace.trace.arrays import Flags, Int64
 from alltrace.trace.errors import UsageError, path_text
 from alltrace.trace.nccl_words import OPERATIONS, POINT_TO_POINT
 from alltrace.trace.number_text import counted
@@ -54,11 +53,11 @@ class StepsByTime:
         first, last = self._places(log, batch)
         return np.where(first == last, self._padded[first], -1)
 
-    def wanted(self, log: int, batch: Any) -> NDArray[np.bool_]:
+    def wanted(self, log: int, batch: Any) -> Flags:
         """Which calls of a batch are of the wanted steps for sure, of whichever of them."""
         return self._wanted(log, batch)[0]
 
-    def _wanted(self, log: int, batch: Any) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    def _wanted(self, log: int, batch: Any) -> tuple[Flags, Flags]:
         """Which calls are of the wanted steps for sure, and which may be."""
         first, last = self._places(log, batch)
         among = self._before[last + 1] - self._before[first]

@@ -12,8 +12,6 @@ from pathlib import PurePath
 from statistics import median
 from typing import Any
 
-import pyarrow as pa
-
 from alltrace.recipes.base import Answer, Chart
 from alltrace.trace import columns as col
 from alltrace.trace.errors import path_text
@@ -141,11 +139,6 @@ def answer(files: Sequence[Any], view: str, peak_gb_per_s: float | None = None) 
     """The answer to a view (`VIEWS`) of files of nccl-tests; `peak_gb_per_s`: of the link, against bus bandwidths."""
     series = _series(files)
     rows = {"sizes": _sizes, "summary": _summary, "compare": _compare, "hosts": _hosts}[view](series, peak_gb_per_s)
-    lists = {"outlier_sizes": pa.list_(pa.int64())}
-    whole = ("ranks", "size_bytes", "count", "root", "hosts", "sizes", "peak_size_bytes", "knee_bytes", "runs")
-    text = ("run", "program", "datatype", "redop", "place", "host")
-    types: dict[str, Any] = {**lists, **dict.fromkeys(whole, pa.int64()), **dict.fromkeys(text, pa.string())}
-    types |= dict.fromkeys(("outlier", "failed"), pa.bool_())
     extra = {
         "not_understood": [
             {"file": path_text(f.path), "line": line + 1, "text": text} for f in files for line, text in f.samples

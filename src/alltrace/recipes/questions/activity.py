@@ -25,9 +25,7 @@ from alltrace.trace.intervals import bin_coverage_ns, by_track, exclusive, merge
 
 _CLASSES = ("compute_ns", "exposed_communication_ns", "exposed_copy_ns", "communication_ns")
 _TIMES = ("compute_ns", "exposed_communication_ns", "exposed_copy_ns", "idle_ns", "communication_ns")
-_DRAWN = tuple(
-    "compute_percent busy_percent communication_percent exposed_percent idle_percent waiting_percent".split()
-)
+DRAWN = tuple("compute_percent busy_percent communication_percent exposed_percent idle_percent waiting_percent".split())
 _SHARES = ("busy_percent", "compute_percent", "communication_percent", "exposed_percent", "idle_percent")
 _INT64 = (-(1 << 63), (1 << 63) - 1)
 
@@ -165,7 +163,7 @@ QUESTION = Question(
     _merge,
     tables=TABLES,
     options=(Option("bins", int, 240, "maximum number of bins into which to divide the run", least=1, most=100_000),),
-    chart=Chart("heatmap", "start_ns", _DRAWN, "rank", title="Device activity over time"),
+    chart=Chart("heatmap", "start_ns", DRAWN, "rank", title="Device activity over time"),
     clock="aligned",
     important=("rank", "start_ns", "busy_percent", "compute_percent", "exposed_percent", "idle_percent"),
 )

@@ -16,14 +16,13 @@ import pyarrow.compute as pc
 
 from alltrace.recipes.analysis.graph_captures import notes_on_replays
 from alltrace.recipes.analysis.launched_work import TABLES
-from alltrace.recipes.analysis.operator_sums import FRAMES, RANGES, sums_of
+from alltrace.recipes.analysis.operator_sums import FRAMES, RANGES, WHOLE, sums_of
 from alltrace.recipes.base import Answer, Chart, Option, Options, Part, Question, RunFacts
 from alltrace.run.rank import Rank
 from alltrace.trace import columns as col
 from alltrace.trace.number_text import counted
 
-_WHOLE = ("calls", "cpu_total_ns", "cpu_self_ns", "gpu_total_ns", "gpu_self_ns", "gpu_operations")
-_SUMS = (*_WHOLE, "backward_gpu_ns", "flops", "timed_flops", "timed_gpu_ns", "sized_flops", "moved_bytes")
+_SUMS = (*WHOLE, "backward_gpu_ns", "flops", "timed_flops", "timed_gpu_ns", "sized_flops", "moved_bytes")
 _KEYS = ("name", "shapes")
 _WHAT = {
     "operator": "operators (a trace of the PyTorch profiler has them)",
@@ -85,7 +84,7 @@ def _merge(parts: Sequence[Part], _run: RunFacts, options: Options) -> Answer:
                 "name": row["name"],
                 "shapes": row["shapes"],
                 "ranks": row["calls_count"],
-                **{c: sums[c] for c in (*_WHOLE, "backward_gpu_ns", "flops")},
+                **{c: sums[c] for c in (*WHOLE, "backward_gpu_ns", "flops")},
                 "gpu_self_percent": 100 * sums["gpu_self_ns"] / total if total else None,
                 "tflop_per_s": _ratio(sums["timed_flops"], sums["timed_gpu_ns"], 1e-3),
                 "least_bytes": sums["moved_bytes"],

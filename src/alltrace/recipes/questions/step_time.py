@@ -18,7 +18,6 @@ from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from alltrace.align.step_names import step_name
 from alltrace.recipes.analysis.kernel_families import FP4, FP8, HALF, TF32, TF32X3, family_of
@@ -27,7 +26,7 @@ from alltrace.run.collecting import in_pieces
 from alltrace.run.rank import Rank
 from alltrace.run.time_slices import time_spans
 from alltrace.trace import columns as col
-from alltrace.trace.arrays import Int64, coded, integers, is_one_of, is_true
+from alltrace.trace.arrays import Flags, Int64, coded, integers, is_one_of, is_true
 from alltrace.trace.distinct import distinct
 from alltrace.trace.host_patterns import WAITING
 from alltrace.trace.intervals import (
@@ -157,7 +156,7 @@ def _classes(rank: Rank) -> list[Merged]:
     """When the rank is in each class, overlaps left in."""
     kernels, copies, graphs, api, ranges = (rank.table(table, columns) for table, columns in _EVENTS.items())
 
-    def merged(table: Any, chosen: NDArray[np.bool_] | None = None) -> Merged:
+    def merged(table: Any, chosen: Flags | None = None) -> Merged:
         start, end = (integers(table.column(c)) for c in ("start", "end"))
         return merge(start, end) if chosen is None else merge(start[chosen], end[chosen])
 

@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from alltrace.recipes.analysis.inspector_records import (
     SOURCE,
@@ -70,7 +69,7 @@ from alltrace.replay.root_causes import NOBODY, root_causes
 from alltrace.run.rank import Rank
 from alltrace.trace import columns as col
 from alltrace.trace.amounts import amount
-from alltrace.trace.arrays import Int64, integers, is_one_of
+from alltrace.trace.arrays import Flags, Floats, Int64, integers, is_one_of
 from alltrace.trace.distinct import rows_by, values_by
 from alltrace.trace.errors import UsageError
 from alltrace.trace.intervals import difference, merge, overlap_ns
@@ -180,8 +179,8 @@ class _Waits:
     communicator: Int64
     arrival: Int64
     met: Int64
-    confidence: NDArray[np.float64]
-    counts: NDArray[np.bool_]
+    confidence: Floats
+    counts: Flags
 
 
 class _Question:
@@ -274,7 +273,7 @@ class _Question:
         few = [] if len(numbers) else ["no steps were found in the run, so nothing can be compared by time"]
         return rows, [*few, *self._notes()]
 
-    def _own_ns(self) -> tuple[Int64, NDArray[np.float64]]:
+    def _own_ns(self) -> tuple[Int64, Floats]:
         """The steps, and what each rank takes by itself in each, (ranks, steps), ns; NaN if it lacks the step."""
         w = self._w
         columns = ("rank", "step", "start", "device_start", "device_end")

@@ -1,22 +1,16 @@
 """The columns of one batch while they are filled by compiled loops, and the Arrow batch that they become."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from alltrace.core import sqlite as core
+from alltrace.trace.arrays import Int64
 from alltrace.trace.names import text_of_bytes
 from alltrace.trace.reusable_buffers import Blocks
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from numpy.typing import NDArray
-
-    from alltrace.trace.arrays import Int64
 
 _BLOCKS = Blocks(8 << 20)
 _ALIGN = 64
@@ -73,11 +67,11 @@ class Columns:
         """Bytes of text so far, of all columns."""
         return sum(text.used for text in self._texts)
 
-    def room_for(self, sizes: NDArray[np.int64]) -> bool:
+    def room_for(self, sizes: Int64) -> bool:
         """Whether text of `sizes` bytes, one for each text column, still fits."""
         return all(text.used + int(size) <= _MOST_TEXT for text, size in zip(self._texts, sizes, strict=True))
 
-    def take_text(self, buffer: NDArray[np.uint8], at: NDArray[np.int64], size: NDArray[np.int64], count: int) -> None:
+    def take_text(self, buffer: NDArray[np.uint8], at: Int64, size: Int64, count: int) -> None:
         """Copy the text of the `count` rows after `rows` out of `buffer`.
 
         `buffer`: the bytes. `at`: where each value begins; shape (text columns, at least count). `size`: the bytes of
@@ -110,9 +104,7 @@ class _Text:
         self._data = np.empty(0, np.uint8)
         self._ascii = True
 
-    def take(
-        self, buffer: NDArray[np.uint8], at: NDArray[np.int64], size: NDArray[np.int64], count: int, row: int
-    ) -> None:
+    def take(self, buffer: NDArray[np.uint8], at: Int64, size: Int64, count: int, row: int) -> None:
         more = int(size[:count].sum())
         if self.used + more > len(self._data):
             grown = np.empty(max(self.used + more, min(2 * len(self._data), _MOST_TEXT)), np.uint8)

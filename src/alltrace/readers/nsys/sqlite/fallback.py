@@ -1,25 +1,19 @@
 """Rows of a table by the `sqlite3` module: slow, and able to read everything that SQLite can."""
 
-from __future__ import annotations
-
 import sqlite3
+from collections.abc import Iterator, Mapping
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from alltrace.readers.nsys.sqlite.columns import as_text
-from alltrace.readers.nsys.sqlite.database import Watch, connection, quoted
+from alltrace.readers.nsys.sqlite.database import Access, Watch, connection, quoted
+from alltrace.readers.nsys.sqlite.detect import Header
+from alltrace.readers.nsys.sqlite.schema import Table
 from alltrace.trace.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
-
-    from alltrace.readers.nsys.sqlite.database import Access
-    from alltrace.readers.nsys.sqlite.detect import Header
-    from alltrace.readers.nsys.sqlite.schema import Table
 
 _FETCH_ROWS = 512
 _FETCH_BYTES = 1 << 20

@@ -1,23 +1,16 @@
 """Rows of a table by decoding its pages."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
 
 import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
 
 from alltrace.core import sqlite as core
 from alltrace.readers.nsys.sqlite.columns import Columns
-from alltrace.readers.nsys.sqlite.pages import PROBLEMS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    import pyarrow as pa
-    from numpy.typing import NDArray
-
-    from alltrace.readers.nsys.sqlite.pages import TreePages
-    from alltrace.readers.nsys.sqlite.schema import Table
+from alltrace.readers.nsys.sqlite.pages import PROBLEMS, TreePages
+from alltrace.readers.nsys.sqlite.schema import Table
+from alltrace.trace.arrays import Int64
 
 _FLUSH_BYTES = 64 << 20  # of text in a batch, or of long rows at a time
 _FEW_ROWS_OF_A_PAGE = 8
@@ -96,9 +89,9 @@ class Scan:
     def _with_overflow(
         self,
         buffer: NDArray[np.uint8],
-        start: NDArray[np.int64],
-        size: NDArray[np.int64],
-        overflow: NDArray[np.int64],
+        start: Int64,
+        size: Int64,
+        overflow: Int64,
         low: int,
         count: int,
     ) -> tuple[int, NDArray[np.uint8]]:
@@ -125,9 +118,9 @@ class Scan:
     def _decode(
         self,
         buffer: NDArray[np.uint8],
-        start: NDArray[np.int64],
-        size: NDArray[np.int64],
-        rowid: NDArray[np.int64],
+        start: Int64,
+        size: Int64,
+        rowid: Int64,
         low: int,
         high: int,
     ) -> Iterator[pa.RecordBatch]:

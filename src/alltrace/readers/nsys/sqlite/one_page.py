@@ -4,22 +4,16 @@ What an export says of the machine and of itself is in tables of a few rows. To 
 takes three times as long as to read it.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from alltrace.core import sqlite as core
+from alltrace.readers.nsys.sqlite.pages import TreePages
+from alltrace.readers.nsys.sqlite.schema import Table
 from alltrace.trace.names import text_of_bytes
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from alltrace.readers.nsys.sqlite.pages import TreePages
-    from alltrace.readers.nsys.sqlite.schema import Table
 
 _KINDS = {"int64": core.INT64, "float64": core.FLOAT64, "string": core.BYTES, "binary": core.BYTES}
 _ANY_ROW = np.array([np.iinfo(np.int64).max])

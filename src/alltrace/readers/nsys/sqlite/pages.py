@@ -4,25 +4,17 @@ The file is read, not mapped: memory is independent of its size, and a file cut 
 crash.
 """
 
-from __future__ import annotations
-
 import os
+from collections.abc import Iterator
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from alltrace.core import sqlite as core
-from alltrace.readers.nsys.sqlite.detect import COPY, error_text
+from alltrace.readers.nsys.sqlite.detect import COPY, Header, error_text
 from alltrace.trace.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-
-    from alltrace.readers.nsys.sqlite.detect import Header
 
 _CHUNK_BYTES = 1 << 20
 _SAMPLED_LEAVES = 64

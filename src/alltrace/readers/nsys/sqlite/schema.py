@@ -1,7 +1,5 @@
 """The tables of a database and their declared columns."""
 
-from __future__ import annotations
-
 import sqlite3
 from typing import NamedTuple
 
@@ -12,7 +10,7 @@ _ROWID_NAMES = ("rowid", "_rowid_", "oid")
 _MOST_KNOWN = 1_000
 _LONGEST_KNOWN = 10_000
 
-_known: dict[tuple[str, bytes], Table | None] = {}
+_known: "dict[tuple[str, bytes], Table | None]" = {}
 """The tables of earlier reports by name and `CREATE` statement: the reports of a job have the same ones, and SQLite
 takes a tenth of the time of an import of small reports to tell what is in them."""
 
