@@ -112,11 +112,9 @@ class Timelines:
         texts: Callable[[Any], Any],
         most: int = MOST_IN_MEMORY,
     ) -> None:
-        self._most = most
-        self._sizes: dict[int, int] = {}
-        self._tags: dict[int, int] = {-1: -1, ANY_TAG: ANY_TAG}
+        self._most, self._operations = most, 0
+        sizes, tags = dict[int, int](), {-1: -1, ANY_TAG: ANY_TAG}
         self._in_memory: OrderedDict[tuple[int, int], MemberTimes] = OrderedDict()  # by rank and device
-        self._operations = 0
         self._in_file: dict[tuple[int, int], tuple[int, int]] = {}
         self.rows: dict[int, int] = {}
         self.calls_only = self.tested = 0
@@ -126,7 +124,7 @@ class Timelines:
         for rank in ranks:
             table = table_of(rank)
             self.rows[rank] = table.num_rows
-            own_rows = self._decoded(table)
+            own_rows = decoded(table, lambda n: _coarse(n, sizes), lambda n: _coarse(n, tags))
             self.calls_only += own_rows.calls_only
             self.tested += pc.sum(table.column("tested")).as_py() or 0 if "tested" in table.column_names else 0
             if not len(own_rows.row):
@@ -182,9 +180,6 @@ class Timelines:
         folder = scratch_folder("alltrace-operations-")
         weakref.finalize(self, folder.cleanup)
         return Path(folder.name, "times")
-
-    def _decoded(self, table: pa.Table) -> Decoded:
-        return decoded(table, lambda sizes: _coarse(sizes, self._sizes), lambda tags: _coarse(tags, self._tags))
 
 
 class NamedTimelines:
