@@ -57,7 +57,7 @@ def test_it_is_the_same_alignment(tmp_path, monkeypatch, read):
     expected = whole.members
     in_files(monkeypatch, 120)
     found = again(run)
-    assert len(read) > 8
+    assert sorted(read) == [0, 0, 1, 1, 2, 2, 3, 3]
     assert sorted(p.name for p in (run.path / "align").iterdir()) == [
         "alignment.json",
         "collectives",
@@ -89,7 +89,7 @@ def test_without_names_it_is_the_same_alignment(tmp_path, monkeypatch, read):
     expected, files = whole.members, sorted(p.name for p in (run.path / "align").iterdir())
     in_files(monkeypatch, 50)
     found = again(run)
-    assert len(read) > 8
+    assert sorted(read) == [0, 0, 1, 1, 2, 2, 3, 3]
     for column in ("instance", "communicator", "ordinal", "rank", "row", "confidence"):
         assert found.members.column(column).to_pylist() == expected.column(column).to_pylist(), column
     assert found.members.column("end").to_pylist() == pytest.approx(expected.column("end").to_pylist(), abs=200)

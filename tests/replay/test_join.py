@@ -10,7 +10,7 @@ import pytest
 
 from alltrace.replay.graph import make_graph, times
 from alltrace.replay.join import Replay, _begins_after, _members, _steps, join
-from alltrace.replay.rank_graph import TRANSFER
+from alltrace.replay.rank_graph import COMPUTE, TRANSFER
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -235,3 +235,17 @@ def test_pauses_that_nothing_explains_are_an_error_unless_few_ranks_have_them(id
         base=ranks,
     )
     assert replay.error == pytest.approx(error)
+
+
+def test_a_weight_may_be_longer_than_each_of_its_parts_can_be_kept():
+    long, zeros = np.array([2_000_000_000]), np.zeros(1, np.int64)
+    when = np.array([0, 4 * int(long[0])])
+    part = SimpleNamespace(
+        rank=0, when=when, kind=np.full(2, COMPUTE), source=np.array([0]), target=np.array([1]), elsewhere=zeros[:0],
+        fixed_ns=long, idle_ns=long, host_ns=long, work_ns=long, track=np.zeros(2, np.int64), launched=when,
+        member_row=zeros[:0],
+    )  # fmt: skip
+    names = ("instance", "rank", "row", "synchronising", "awaited_rank", "last_rank", "error_ns")
+    replay = join([part], pa.table({name: pa.array([], pa.int64()) for name in names}))
+    assert replay.work_ns.dtype == np.int32
+    assert (int(replay.weights.max()), int(replay.recorded[0].max())) == (8_000_000_000, 8_000_000_000)

@@ -61,6 +61,26 @@ def test_launches_take_the_median_of_those_at_their_place():
     assert peers._host(made, np.arange(3), np.array([0, 0, 1]))[:6].tolist() == [10, 60, 110] * 2
 
 
+def test_launches_are_compared_some_steps_at_a_time(monkeypatch):
+    # three ranks, each with a wait and four launches in each of five steps
+    draw, ranks, steps, many = np.random.default_rng(1), 3, 5, 4
+    size = ranks * steps
+    first = (1 + many) * np.arange(size)
+    targets = (first[:, None] + 1 + np.arange(many)).ravel()
+    replay = launches(
+        draw.integers(1, 1_000, size * many), sources=np.repeat(first, many), targets=targets,
+        ranks=np.repeat(np.arange(ranks), steps * (1 + many)), when=np.arange(size * (1 + many)),
+        steps=np.tile(np.repeat(np.arange(steps), 1 + many), ranks),
+    )  # fmt: skip
+    calls = []
+    monkeypatch.setattr(peers, "_by_place", lambda *args, real=peers._by_place: (calls.append(args), real(*args)))
+    alike = np.zeros(ranks, np.int64)
+    together = peers._host(replay, np.arange(ranks), alike)
+    monkeypatch.setattr(peers, "_ARCS_AT_ONCE", 2 * ranks * many)
+    assert peers._host(replay, np.arange(ranks), alike).tolist() == together.tolist() != replay.host_ns.tolist()
+    assert [len(np.unique(args[3])) for args in calls] == [5, 2, 2, 1]
+
+
 @pytest.mark.parametrize(("waiting", "needless"), [([0], [0]), ([0, 1], []), ([0, 1, 2], []), ([], [])])
 def test_waits_that_few_of_the_peers_have_are_needless(waiting, needless):
     # each of three ranks launches ten kernels; some hosts then wait for the last

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.together import together
 
-from alltrace.trace.arrays import coded, exact_sums, extremes, is_one_of, is_true, whole_numbers
+from alltrace.trace.arrays import coded, exact_sums, extremes, is_one_of, is_true, narrow, whole_numbers
 
 
 @together(
@@ -50,3 +50,14 @@ def test_sums_are_64_bits_or_decimals():
     assert exact_sums(np.array([1, 2], np.int64), np.array([0, 0]), 1).dtype == np.int64
     assert whole_numbers([1, None]).type == pa.int64()
     assert whole_numbers([1, None, 2**70]).to_pylist() == [Decimal(1), None, Decimal(2**70)]
+
+
+def test_whole_numbers_are_narrow_where_that_holds_them():
+    for values, kind in (
+        ([], np.int32),
+        ([-(2**31), 2**31 - 1], np.int32),
+        ([2**31], np.int64),
+        ([-(2**31) - 1], np.int64),
+    ):
+        numbers = narrow(np.array(values, np.int64))
+        assert (numbers.tolist(), numbers.dtype) == (values, kind)

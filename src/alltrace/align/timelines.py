@@ -2,14 +2,17 @@
 
 A member of a communicator is a device of a rank; most ranks have one. Operations of a member that are alike in all but
 their time are of one kind. A run has few kinds, which fit into memory where its operations do not: of these, so many
-are held as are allowed, and the others are read again from the ranks' tables when they are needed.
+are held as are allowed, and the others are in a temporary file.
 """
 
 from __future__ import annotations
 
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +23,7 @@ from alltrace.align.members import DIRECTED, EXCHANGE, direction_of
 from alltrace.align.nccl_names import ALL_TO_ALL, SYNCHRONISING
 from alltrace.trace.arrays import Flags, Int64, integers, is_one_of
 from alltrace.trace.distinct import distinct, distinct_rows, folded, rows_by
+from alltrace.trace.scratch import scratch_folder, writing_scratch
 
 MATCHED_COLUMNS = (
     "start", "end", "api_start", "api_end", "wait_start", "device", "stream", "communicator", "op", "datatype", "bytes",
@@ -108,12 +112,10 @@ class Timelines:
         texts: Callable[[Any], Any],
         most: int = MOST_IN_MEMORY,
     ) -> None:
-        self._table_of, self._most = table_of, most
-        self._sizes: dict[int, int] = {}
-        self._tags: dict[int, int] = {-1: -1, ANY_TAG: ANY_TAG}
-        self._in_memory: OrderedDict[int, dict[int, MemberTimes]] = OrderedDict()
-        self._operations = 0
-        self._first_kind: dict[int, int] = {}
+        self._most, self._operations = most, 0
+        sizes, tags = dict[int, int](), {-1: -1, ANY_TAG: ANY_TAG}
+        self._in_memory: OrderedDict[tuple[int, int], MemberTimes] = OrderedDict()  # by rank and device
+        self._in_file: dict[tuple[int, int], tuple[int, int]] = {}
         self.rows: dict[int, int] = {}
         self.calls_only = self.tested = 0
         own: dict[int, dict[int, tuple[int, int]]] = {}
@@ -122,7 +124,7 @@ class Timelines:
         for rank in ranks:
             table = table_of(rank)
             self.rows[rank] = table.num_rows
-            own_rows = self._decoded(table)
+            own_rows = decoded(table, lambda n: _coarse(n, sizes), lambda n: _coarse(n, tags))
             self.calls_only += own_rows.calls_only
             self.tested += pc.sum(table.column("tested")).as_py() or 0 if "tested" in table.column_names else 0
             if not len(own_rows.row):
@@ -137,11 +139,11 @@ class Timelines:
             tables.append(chosen)
             if len(tables) == _TABLES_AT_ONCE:
                 tables = [_in_one(tables)]
-            self._first_kind[rank] = following
+            of_device = _by_device(own_rows, code + following)
             following += len(first)
-            of_device = _by_device(own_rows, code + self._first_kind[rank])
             own[rank] = {device: (int(its.end[0]), int(its.end[-1])) for device, its in of_device.items()}
-            self._hold(rank, of_device)
+            for device, its in of_device.items():
+                self._hold((rank, device), its)
         self.devices = max((max(its) + 1 for its in own.values()), default=1)
         self.extents: Mapping[int, tuple[int, int]] = {
             rank * self.devices + device: extent for rank, its in own.items() for device, extent in its.items()
@@ -153,23 +155,31 @@ class Timelines:
         return member // self.devices
 
     def of(self, member: int) -> MemberTimes:
-        rank, device = divmod(member, self.devices)
-        if rank not in self._in_memory:
-            rows = self._decoded(self._table_of(rank))
-            self._hold(rank, _by_device(rows, distinct_rows(*rows.alike)[1] + self._first_kind[rank]))
-        self._in_memory.move_to_end(rank)
-        return self._in_memory[rank][device]
+        place = divmod(member, self.devices)
+        if place not in self._in_memory:
+            offset, count = self._in_file[place]
+            columns = np.fromfile(self._file, np.int64, 5 * count, offset=offset).reshape(5, count)
+            self._hold(place, MemberTimes(*columns))
+        self._in_memory.move_to_end(place)
+        return self._in_memory[place]
 
-    def _hold(self, rank: int, times: dict[int, MemberTimes]) -> None:
-        """Hold the operations of a rank in memory, and release those of others that were not used for longest."""
-        self._in_memory[rank] = times
-        self._operations += sum(len(t.row) for t in times.values())
+    def _hold(self, place: tuple[int, int], times: MemberTimes) -> None:
+        """Hold operations in memory, and write those that were not used for longest to the file."""
+        self._in_memory[place] = times
+        self._operations += len(times.row)
         while self._operations > self._most and len(self._in_memory) > 1:
-            _, old = self._in_memory.popitem(last=False)
-            self._operations -= sum(len(t.row) for t in old.values())
+            old, its = self._in_memory.popitem(last=False)
+            self._operations -= len(its.row)
+            if old not in self._in_file:
+                with writing_scratch(self._file.parent, "the times of operations"), self._file.open("ab") as file:
+                    self._in_file[old] = file.tell(), len(its.row)
+                    np.stack(its).tofile(file)
 
-    def _decoded(self, table: pa.Table) -> Decoded:
-        return decoded(table, lambda sizes: _coarse(sizes, self._sizes), lambda tags: _coarse(tags, self._tags))
+    @cached_property
+    def _file(self) -> Path:
+        folder = scratch_folder("alltrace-operations-")
+        weakref.finalize(self, folder.cleanup)
+        return Path(folder.name, "times")
 
 
 class NamedTimelines:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from alltrace.replay.graph import Arcs, Graph, make_graph, times
 from alltrace.replay.rank_graph import HOST, TRANSFER, RankGraph
-from alltrace.trace.arrays import Int64, integers
+from alltrace.trace.arrays import Int64, integers, narrow
 from alltrace.trace.distinct import distinct, folded, rows_by
 from alltrace.trace.errors import UsageError
 
@@ -43,7 +43,7 @@ class Replay:
     rank: NDArray[np.int32]  # -1 for node 0, and for the moments at which the last member of a collective arrives
     kind: NDArray[np.int8]  # class of each node
     step: Int64  # its training step, -1 if there is none
-    fixed_ns: Int64
+    fixed_ns: Int64  # this and the other three int32 where that holds them
     idle_ns: Int64
     host_ns: Int64
     work_ns: Int64
@@ -54,7 +54,7 @@ class Replay:
     @property
     def weights(self) -> Int64:
         """The weights as recorded: int64 array of m, ns."""
-        return self.fixed_ns + self.idle_ns + self.host_ns + self.work_ns
+        return self.fixed_ns.astype(np.int64) + self.idle_ns + self.host_ns + self.work_ns
 
     @cached_property
     def recorded(self) -> tuple[Int64, Int64]:
@@ -181,7 +181,7 @@ def join(
     rank = np.repeat(np.array([-1, *(p.rank for p in parts), -1], np.int32), [1, *sizes, len(instances)])
     kind = np.concatenate(([HOST], *(p.kind for p in parts), np.full(len(instances), TRANSFER))).astype(np.int8)
     step = np.concatenate(([-1], *_steps(parts, steps), np.full(len(instances), -1))).astype(np.int64)
-    number, fixed, idle, host, work = (columns.pop(2)[graph.arcs] for _ in range(5))
+    number, fixed, idle, host, work = (narrow(columns.pop(2)[graph.arcs]) for _ in range(5))
     return Replay(graph, when, rank, kind, step, fixed, idle, host, work, number, tuple(parts), base)
 
 

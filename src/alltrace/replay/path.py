@@ -53,7 +53,7 @@ def critical_path(replay: Replay) -> Pieces:
     work_kind = np.where(replay.instance[path] >= 0, 1, work_kind)
     # within an arc: first the host, then what passes until the device begins, then its work
     parts = (replay.host_ns, replay.fixed_ns, replay.idle_ns, replay.work_ns)
-    length = np.stack([p[path] for p in parts], axis=1)
+    length = np.stack([p[path] for p in parts], axis=1, dtype=np.int64)
     kind = np.stack([np.full(len(path), k) for k in (_HOST, _GAP, _IDLE)] + [work_kind], axis=1)
     # a pause below zero (work that overlaps the work before it) shortens the work
     length[:, 3] += np.minimum(length[:, 1], 0)

@@ -10,11 +10,13 @@ import numpy as np
 from alltrace.replay.join import Replay
 from alltrace.replay.pace import Pace, over_peers, pace_of
 from alltrace.replay.rank_graph import HOST
-from alltrace.trace.arrays import Flags, Floats, Int64, coded, integers
+from alltrace.trace.arrays import Flags, Floats, Int64, coded, integers, narrow
 from alltrace.trace.distinct import distinct_rows, rows_by, run_starts
 
 _NEAR = 0.005
 """Waits at places that differ by this share of a step's launches may be the same: events are dropped."""
+
+_ARCS_AT_ONCE = 1 << 17
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ def peers_of(replay: Replay, members: Any) -> Peers:
     """The peers' durations; `members` are those of `Aligned`."""
     pace = pace_of(replay)
     host, needless = _host(replay, pace.ranks, pace.alike), _needless(replay, pace.ranks, pace.alike)
-    return Peers(pace, host, _transfers(replay, members), needless)
+    return Peers(pace, narrow(host), narrow(_transfers(replay, members)), needless)
 
 
 def host_time_ns(replay: Replay, ranks: Int64, steps: Int64) -> Floats:
@@ -41,7 +43,7 @@ def host_time_ns(replay: Replay, ranks: Int64, steps: Int64) -> Floats:
     spent = np.zeros((len(ranks), len(steps)))
     anchor, target = graph.source[own], graph.target[own]
     order = np.lexsort((replay.host_ns[own], replay.step[target], anchor))
-    anchor, target, host = anchor[order], target[order], replay.host_ns[own][order]
+    anchor, target, host = anchor[order], target[order], replay.host_ns[own][order].astype(np.int64)
     step = replay.step[target]
     last = np.ones(len(order), np.bool_)
     last[:-1] = (anchor[1:] != anchor[:-1]) | (step[1:] != step[:-1])
@@ -73,19 +75,21 @@ def _host(replay: Replay, ranks: Int64, alike: Int64) -> Int64:
     row = np.searchsorted(ranks, replay.rank[graph.target[own]])
     step = np.searchsorted(steps, replay.step[graph.target[own]])
     of_peers[own] *= factors[row, step]
-    if len(own):
-        _by_place(replay, own, row, step, alike, of_peers)
+    order = np.argsort(step, kind="stable")
+    begins = run_starts(step[order])
+    for some in np.split(order, begins[np.diff(begins // _ARCS_AT_ONCE, prepend=0) > 0]) if len(own) else ():
+        _by_place(replay, own[some], row[some], step[some], alike, of_peers)
     return np.rint(of_peers).astype(np.int64)
 
 
 def _by_place(replay: Replay, own: Int64, row: Int64, step: Int64, alike: Int64, of_peers: Floats) -> None:
-    """Set the times of the arcs `own` that have corresponding ones.
+    """Set the times of the arcs `own`, all of some steps, that have corresponding ones.
 
     What corresponds is the time from one launch to the next: a host that pauses once is late at all launches after
     that, and a pause that each rank makes at another place is in the time to one launch of each.
     """
     graph = replay.graph
-    host = replay.host_ns[own]
+    host = replay.host_ns[own].astype(np.int64)
     # the earliest and the latest launch represent every segment
     order = np.lexsort((host, graph.source[own], graph.target[own]))
     pair = np.stack([graph.target[own], graph.source[own]])[:, order]
@@ -161,9 +165,8 @@ def _needless(replay: Replay, ranks: Int64, alike: Int64) -> Flags:
     members = np.bincount(alike)[alike[row]]
 
     def within(key: Int64) -> Int64:
-        # waits of one rank at one place count once
-        keys = np.unique(np.stack([key * span + place, row]), axis=1)[0]
         center = key * span + place
+        keys = distinct_rows(center, row)[0][0]  # waits of one rank at one place count once
         count: Int64 = np.searchsorted(keys, center + near, "right") - np.searchsorted(keys, center - near, "left")
         return count
 

@@ -23,7 +23,7 @@ from alltrace.replay.graph import Arcs, Int32
 from alltrace.replay.work import COMPUTE, COPY, ELSEWHERE, EVERY, OTHER, TRANSFER, UNKNOWN, Work, read
 from alltrace.run.clock import ClockMap
 from alltrace.run.rank import Rank
-from alltrace.trace.arrays import Int64, blocks, integers
+from alltrace.trace.arrays import Int64, blocks, integers, narrow
 from alltrace.trace.distinct import distinct, run_starts
 
 __all__ = ["COMPUTE", "COPY", "HOST", "OTHER", "TRANSFER", "RankGraph", "rank_graph"]
@@ -41,11 +41,15 @@ _LATE_WAKE_NS = 50_000
 """A stream continues at most this long after the work of another stream that it waited for."""
 
 
+_NARROW = "fixed_ns idle_ns host_ns work_ns cell_ns member_row member_arrival member_wait member_end".split()
+
+
 @dataclass
 class RankGraph:
     """Nodes and arcs of one rank; arrays of n nodes, m arcs, c cells and k members.
 
-    A weight of an arc is the sum of its four parts.
+    A weight of an arc is the sum of its four parts. Times but `when` and `launched`, and numbers of rows and nodes, are
+    int32 where that holds them.
     """
 
     rank: int
@@ -75,19 +79,19 @@ class RankGraph:
     def placed(self, clock: ClockMap) -> RankGraph:
         """The graph of a rank in the time of its files as it is on the run's clock."""
         moved = replace(self, when=clock.apply(self.when), launched=clock.apply(self.launched))
-        if clock.drift:
-            for name in ("fixed_ns", "idle_ns", "host_ns", "work_ns", "cell_ns"):
-                setattr(moved, name, clock.lengths(getattr(self, name)))
+        for name in ("fixed_ns", "idle_ns", "host_ns", "work_ns", "cell_ns") if clock.drift else ():
+            setattr(moved, name, narrow(clock.lengths(getattr(self, name))))
         return moved
 
 
 def rank_graph(rank: Rank, matched: Int64) -> RankGraph:
     """The nodes and arcs of one rank; `matched` are rows of its `collectives` that are members of an instance."""
     graph = _Builder(rank, np.unique(matched)).build()
-    if rank.host_work is None:
-        return graph
-    # what nothing explains is a pause of the host that works
-    return replace(graph, host_ns=graph.host_ns + graph.idle_ns, idle_ns=np.zeros_like(graph.idle_ns))
+    if rank.host_work is not None:  # what nothing explains is a pause of the host that works
+        graph = replace(graph, host_ns=graph.host_ns + graph.idle_ns, idle_ns=np.zeros_like(graph.idle_ns))
+    for name in _NARROW:
+        setattr(graph, name, narrow(getattr(graph, name)))
+    return graph
 
 
 def _host_meetings(rank: Rank, matched: Int64, placed: set[int]) -> tuple[list[tuple[int, int, int, int]], int]:

@@ -56,6 +56,13 @@ def blocks(rows: int) -> Iterator[slice]:
     return (slice(first, min(first + BLOCK_ROWS, rows)) for first in range(0, rows, BLOCK_ROWS))
 
 
+def narrow(values: Int64) -> NDArray[Any]:
+    """Whole numbers as int32 where that holds them all, for what many ranks keep; sums of several need int64 again."""
+    limits = np.iinfo(np.int32)
+    fits = not len(values) or (limits.min <= values.min() and values.max() <= limits.max)
+    return values.astype(np.int32) if fits else values
+
+
 def extremes(column: Any) -> tuple[int | None, int | None]:
     """The smallest and the largest of an Arrow array of whole numbers, nulls left out; None if it has nothing else."""
     # Of arrays without nulls NumPy finds them in a tenth of the time that Arrow takes.

@@ -17,7 +17,7 @@ from alltrace.recipes.questions.diagnose.gaps import CLASSES, HOST_CLASSES
 from alltrace.recipes.questions.diagnose.host_time import Contribution
 from alltrace.recipes.questions.diagnose.lone_operations import LoneOperations
 from alltrace.recipes.questions.diagnose.rank_facts import RankFacts
-from alltrace.recipes.questions.diagnose.recovered_time import MOST_ERROR, Altered, RecoveredTime
+from alltrace.recipes.questions.diagnose.recovered_time import MOST_ERROR, Altered, RecoveredTime, narrowed
 from alltrace.replay.join import Replay
 from alltrace.replay.peers import Peers
 from alltrace.replay.rank_graph import RankGraph
@@ -246,7 +246,8 @@ class AllRankFacts:
             return Loss(ceiling_ns, "ceiling", every, own, bound, None if alike else self.doubt, alone, steps=steps)
         if change is None or self.recovery is None:
             return Loss(ceiling_ns, "ceiling", every, own, bound, steps=steps)
-        without = cache(partial(change, self.recovery))
+        recovery = self.recovery
+        without = cache(lambda: narrowed(change(recovery)))
         changed = without() if ceiling_ns >= _WORTH_A_REPLAY * self.span_ns else None
         if changed is None:
             return Loss(ceiling_ns, "ceiling", every, own, bound, without=without, steps=steps)

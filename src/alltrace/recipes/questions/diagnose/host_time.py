@@ -12,7 +12,7 @@ from alltrace.recipes.questions.diagnose.lone_operations import LoneOperations
 from alltrace.recipes.questions.diagnose.machine_state import MachineState
 from alltrace.replay.rank_graph import COPY, HOST, RankGraph
 from alltrace.run.clock import ClockMap
-from alltrace.trace.arrays import Int64
+from alltrace.trace.arrays import Int64, narrow
 from alltrace.trace.intervals import containing, exclusive, overlap_ns
 
 BLOCKING = ("allocation", "pageable-copy", "sync-copy", "sync")  # classes of calls that may wait for the device
@@ -25,11 +25,11 @@ class HostTime:
     arc: Int64  # numbers of the arcs with time of the host, k
     times: Int64  # how it divides into `HOST_CLASSES`, (k, len(HOST_CLASSES)), ns; the last is launch
     after: Int64  # the part of launch from a wait's end to the first launch after it, k, ns
-    after_class: Int64  # the number of that wait's class among `HOST_CLASSES`, k; -1 if the arc begins at no wait
+    after_class: NDArray[np.int8]  # the number of that wait's class among `HOST_CLASSES`, k; -1 without a wait
     wait_arc: Int64  # numbers of the arcs by which a host waits, w
-    wait_class: Int64  # the number of the class of the call that waits, w; -1 for none
+    wait_class: NDArray[np.int8]  # the number of the class of the call that waits, w; -1 for none
     # for each node of the graph that is copies the number of the class of the call that launched them; -1 for others
-    copy_class: Int64
+    copy_class: NDArray[np.int8]
 
 
 def host_time(graph: RankGraph, host: HostSets, begin: int) -> HostTime:
@@ -56,8 +56,8 @@ def host_time(graph: RankGraph, host: HostSets, begin: int) -> HostTime:
     after = until - start - sum(overlap_ns(start, until, merged) for merged in (*named, host.exchanges))
     waits = np.flatnonzero((graph.kind[graph.target] == HOST) & (graph.kind[graph.source] != HOST))
 
-    def classes(nodes: NDArray[Any], moments: Int64, names: Sequence[str]) -> Int64:
-        of_node = np.full(len(graph.when), -1, np.int64)
+    def classes(nodes: NDArray[Any], moments: Int64, names: Sequence[str]) -> NDArray[np.int8]:
+        of_node = np.full(len(graph.when), -1, np.int8)
         for column in map(HOST_CLASSES.index, names):
             of_node[nodes[containing(named[column], moments) >= 0]] = column
         return of_node
@@ -66,7 +66,8 @@ def host_time(graph: RankGraph, host: HostSets, begin: int) -> HostTime:
     node_class = classes(nodes, graph.when[nodes] - 1, BLOCKING)
     copy_class = classes(copies, graph.launched[copies], ("pageable-copy", "sync-copy"))
     waiting = node_class[graph.target[waits]]
-    return HostTime(arc, times, after, node_class[source], waits.astype(np.int64), waiting, copy_class)
+    arc, times, after, waits = map(narrow, (arc, times, after, waits))
+    return HostTime(arc, times, after, node_class[source], waits, waiting, copy_class)
 
 
 @dataclass(frozen=True)
@@ -85,5 +86,6 @@ class Contribution:
         """The contribution of a rank in the time of its files, without its graph, as it is on the run's clock."""
         if self.facts is None or self.host is None:
             return self
-        host = replace(self.host, times=clock.lengths(self.host.times), after=clock.lengths(self.host.after))
+        times, after = (narrow(clock.lengths(own)) for own in (self.host.times, self.host.after))
+        host = replace(self.host, times=times, after=after)
         return replace(self, facts=self.facts.placed(clock), host=host)

@@ -15,7 +15,7 @@ from alltrace.replay.graph import Graph, make_graph
 from alltrace.replay.join import Replay
 from alltrace.replay.peers import Peers
 from alltrace.replay.rank_graph import COMPUTE, COPY, TRANSFER, RankGraph
-from alltrace.trace.arrays import Flags, Floats, Int64, coded
+from alltrace.trace.arrays import Flags, Floats, Int64, coded, narrow
 from alltrace.trace.distinct import distinct_rows, run_starts, sorted_groups
 
 MOST_ERROR = 0.05  # a replay that is further from the unchanged run answers nothing
@@ -46,6 +46,14 @@ Altered: TypeAlias = Int64 | OtherOrder
 """Other weights of the run's graph, or another graph."""
 
 
+def narrowed(changed: Altered | None) -> Altered | None:
+    """The same with int32 where that holds all values: each finding keeps what it changes."""
+    if isinstance(changed, OtherOrder):
+        against, arcs = (None if own is None else narrow(own) for own in (changed.against, changed.arcs))
+        return replace(changed, weights=narrow(changed.weights), against=against, arcs=arcs)
+    return None if changed is None else narrow(changed)
+
+
 class RecoveredTime:
     """A run that can be replayed with less of something.
 
@@ -71,7 +79,7 @@ class RecoveredTime:
         count = np.array([len(part.source) + 1 for part in replay.parts])
         self._first_arc = np.concatenate(([0], np.cumsum(count)))[:-1]
         last = max(arcs.max(initial=-1) for arcs in (self.replay.graph.arcs, self.replay.graph.dropped))
-        self._place = np.full(int(last) + 1, -1)
+        self._place = np.full(int(last) + 1, -1, np.int32)
         self._place[self.replay.graph.arcs] = np.arange(len(self.replay.graph.arcs))
         self._before = replayed(self.replay, self.replay.weights)
 
@@ -275,7 +283,7 @@ class RecoveredTime:
         late_ns = np.zeros(len(free), np.int64)
         if self._of_hosts and len(free):
             free = free[np.lexsort((replay.work_ns[free], replay.instance[free]))]
-            took_ns, first = replay.work_ns[free], run_starts(replay.instance[free])
+            took_ns, first = replay.work_ns[free].astype(np.int64), run_starts(replay.instance[free])
             size = np.diff(np.append(first, len(free)))
             least_ns, all_but_one_ns = (np.repeat(took_ns[at], size) for at in (first, first + np.maximum(size - 2, 0)))
             usual_ns = self._usual(took_ns - least_ns, replay.instance[free], replay.rank[replay.graph.target[free]])
@@ -423,7 +431,7 @@ class RecoveredTime:
         away = np.zeros(len(self.replay.kind), np.bool_)
         for host, part, first, base in self._of_ranks:
             gone = self._waits_of(name, host, part, base)
-            taken = host.times[:, column].copy()
+            taken = host.times[:, column].astype(np.int64)
             if name == "launch":
                 taken -= np.where(host.after_class >= 0, host.after, 0)
             elif len(gone):
