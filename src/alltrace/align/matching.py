@@ -133,8 +133,8 @@ class Matching:
 def match(operations: Timelines, placing: Placing | None = None, ranks: Sequence[PlacedRank] = ()) -> Matching:
     """Match the operations of all ranks, starting from what stamps and hosts say; an instance has two members or more.
 
-    Where nothing names the operations of a member, the stamps of a host are taken for one clock; if that explains too
-    few operations, and each report's own pattern enough, that pattern counts.
+    Where nothing names operations that a member shares, the stamps of a host are taken for one clock; if that explains
+    too few operations, and each report's own pattern enough, that pattern counts.
     """
     if not operations.extents:
         none = np.zeros(0, np.int64)
@@ -143,7 +143,9 @@ def match(operations: Timelines, placing: Placing | None = None, ranks: Sequence
     placing = placing or Placing()
     kinds = operations.kinds
     # named operations relate a member's clock though it has nameless ones too
-    nameless = np.isin(kinds.member, kinds.member[kinds.communicator >= 0], invert=True) & kinds.nameless
+    named = np.unique(np.stack((kinds.communicator, kinds.member))[:, kinds.communicator >= 0], axis=1)
+    shared = named[1, np.bincount(named[0])[named[0]] > 1]
+    nameless = np.isin(kinds.member, shared, invert=True) & kinds.nameless
     by_host = placing.by_host() if nameless.any() else placing
     matching = _settled(operations, by_host, ranks)
     if by_host != placing and matching.score is not None and matching.score < LEAST_MATCHING_SCORE:
