@@ -221,6 +221,17 @@ def test_named_operations_relate_clocks_though_a_member_has_nameless_ones_too():
     assert match_tables(made.tables, made.texts, placing=placing).unmatched == {0: 0, 1: 1, 2: 0, 3: 1}
 
 
+def test_named_operations_of_one_member_relate_no_clocks():
+    random = np.random.default_rng(0)
+    ends = [[(100.0, rank)] + [(2000 * n + random.normal(0, 5), 4 + n) for n in range(1, 61)] for rank in range(4)]
+    ends[1] = ends[1][:1] + ends[1][31:]  # begun later, and nothing in the times shows by how much
+    names = {rank: [str(rank), *[None] * (len(its) - 1)] for rank, its in enumerate(ends)}
+    placing = Placing({}, {}, dict.fromkeys(range(4), "a"), frozenset(range(4)))
+    made = hand_made(ends, names=names)
+    made.names.extend(names[rank][0] for rank in range(4))
+    assert match_tables(made.tables, made.texts, placing=placing).unmatched == dict.fromkeys(range(4), 1)
+
+
 def test_a_gap_by_hand():
     ends = [[(e, k) for k, e in enumerate((1000, 2100, 3050, 4200, 5020))] for _ in range(3)]
     del ends[1][2]

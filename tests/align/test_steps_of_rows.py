@@ -275,6 +275,33 @@ def test_a_rank_that_was_recorded_in_part_has_the_whole_of_its_steps():
     assert as_long([BY_KERNELS, late], ["kernels", "kernels"])[1].starts.tolist() == [107 + 100 * n for n in range(8)]
 
 
+def test_a_rank_that_was_recorded_later_than_the_others_has_their_steps_too():
+    for first in (3, 6):
+        late = np.sort(MICRO)[4 * first :]
+        parts = as_long([BY_KERNELS, late], ["kernels", "kernels"])[1]
+        assert parts.starts.tolist() == [100 * step for step in range(first, 10)]
+    apart = as_long([BY_KERNELS, np.sort(MICRO) + 5000], ["kernels", "kernels"])[1]
+    assert len(apart.starts) == 40
+
+
+def test_steps_before_and_after_the_others_were_recorded_are_not_lost():
+    parts = as_long([BY_KERNELS[3:8], np.sort(MICRO)[1:-1]], ["kernels", "kernels"])[1]
+    assert parts.starts.tolist() == [100 * step + 7 for step in range(9)]
+    assert parts.computed.tolist() == [4] * 9
+
+
+def test_a_step_of_which_all_events_were_dropped_has_nothing_of_the_next():
+    begun = np.concatenate((np.sort(MICRO), 1000 + np.sort(MICRO)))
+    parts = as_long([np.append(BY_KERNELS, BY_KERNELS + 1000), np.delete(begun, range(28, 32))], ["kernels"] * 2)[1]
+    assert parts.computed.tolist() == parts.copied.tolist() == parts.prepared.tolist() == [4] * 7 + [0] + [4] * 12
+    assert parts.device[7].tolist() == [NONE, NONE]
+
+
+def test_a_rank_without_one_of_its_steps_does_not_have_the_longest():
+    steps = as_long([BY_KERNELS, np.delete(BY_KERNELS * 99 // 100, 5), np.sort(MICRO)], ["kernels"] * 3)
+    assert [len(its.starts) for its in steps] == [10, 9, 10]
+
+
 def test_periods_that_are_not_the_parts_of_other_steps_stay():
     uneven = np.sort(np.random.default_rng(0).choice(1000, 40, replace=False))  # as of requests to a server
     assert len(as_long([BY_KERNELS, uneven], ["kernels", "kernels"])[1].starts) == 40

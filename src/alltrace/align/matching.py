@@ -134,8 +134,8 @@ class Matching:
 def match(recorded: Timelines, placing: Placing | None = None, ranks: Sequence[PlacedRank] = ()) -> Matching:
     """Match the operations of all ranks, starting from what stamps and hosts say; an instance has two members or more.
 
-    Where nothing names the operations of a member, the stamps of a host are taken for one clock; if that explains too
-    few operations, and each report's own pattern enough, that pattern counts.
+    Where nothing names operations that a member shares, the stamps of a host are taken for one clock; if that explains
+    too few operations, and each report's own pattern enough, that pattern counts.
     """
     if not recorded.extents:
         none = np.zeros(0, np.int64)
@@ -144,7 +144,9 @@ def match(recorded: Timelines, placing: Placing | None = None, ranks: Sequence[P
     placing = placing or Placing()
     kinds = recorded.kinds
     # named operations relate a member's clock though it has nameless ones too
-    nameless = np.isin(kinds.member, kinds.member[kinds.communicator >= 0], invert=True) & kinds.nameless
+    named = np.unique(np.stack((kinds.communicator, kinds.member))[:, kinds.communicator >= 0], axis=1)
+    shared = named[1, np.bincount(named[0])[named[0]] > 1]
+    nameless = np.isin(kinds.member, shared, invert=True) & kinds.nameless
     by_host = placing.by_host() if nameless.any() else placing
     operations = with_names(recorded, by_host)
     matching = _settled(operations, by_host, ranks)

@@ -440,7 +440,7 @@ def _as_long(run: Run, steps: list[RankSteps]) -> list[RankSteps]:
     component = {r.rank: components.get(r.host, r.host) for r in run.ranks}
     result = {f.rank: f for f in steps}
     begun = {r: run.rank(r).clock.apply(_extents(f)[:, 0]) for r, f in result.items() if len(f.starts) > _FEWEST}
-    by_worth = sorted(begun, key=lambda r: (result[r].source != "kernels", float(np.diff(begun[r]).mean())))
+    by_worth = sorted(begun, key=lambda r: (result[r].source != "kernels", float(np.median(np.diff(begun[r])))))
     leaders = {component[rank]: rank for rank in by_worth}
     for rank, own in begun.items():
         if result[rank].source == "kernels":
@@ -449,27 +449,36 @@ def _as_long(run: Run, steps: list[RankSteps]) -> list[RankSteps]:
 
 
 def _together(its: RankSteps, begun: Int64, others: Int64) -> RankSteps:
-    """The steps that begin at `begun`, as many together as there are from one of `others` to the next, if always so."""
+    """The steps that begin at `begun`, as many together as there are from one of `others` to the next, if always so.
+
+    Before and after the others were recorded, as many together as while they were.
+    """
     length = int(np.median(np.diff(others)))
+    others = np.append(others, others[-1] + length)
+    others = others[(others > begun[0] - length) & (others < begun[-1] + length)]
+    if len(others) <= _FEWEST:
+        return its
     # the same part of a step may begin earlier or later than on the others; where nothing begins, no chance decides
     shifts = np.array([[0], [1], [-1], [2], [-2], [3], [-3], [4]]) * length // 8
-    places = np.searchsorted(begun, np.append(others, others[-1] + length) + shifts)
+    places = np.searchsorted(begun, others + shifts)
     counts = np.diff(places)
     usual = np.median(counts, axis=1, keepdims=True)
     right = (usual > 1) & (np.abs(counts - usual) <= _UNEQUAL * usual)
     best = right.sum(axis=1).argmax()
-    places, right = places[best], right[best]
+    places, right, many = places[best], right[best], int(usual[best, 0])
     if right.sum() < _AGREEING * max(len(right) - 2, 2):
         return its
     first, last = int(right.argmax()), len(right) - int(right[::-1].argmax())  # others were recorded in part
-    cuts, stop = places[first:last], int(places[last])
-    starts, ends = its.starts[cuts], its.ends[places[first + 1 : last + 1] - 1]
-    device = np.minimum.reduceat(its.device[:stop], cuts)
-    device[:, 1] = np.maximum.reduceat(its.device[:stop, 1], cuts)
-    sums = its.copied, its.computed, its.prepared
-    copied, computed, prepared = (np.add.reduceat(values[:stop], cuts) for values in sums)
-    saves, took = np.logical_or.reduceat(its.saves[:stop], cuts), _took(starts, ends, device)
-    return RankSteps(its.rank, its.source, starts, ends, None, device, took, copied, computed, saves, prepared)
+    before, after = np.arange(places[first], -1, -many)[:0:-1], np.arange(places[last], len(begun) + 1, many)[1:]
+    cuts = np.concatenate((before, places[first : last + 1], after))
+    starts, ends = its.starts[cuts[:-1]], its.ends[cuts[1:] - 1]
+    device = np.minimum.reduceat(its.device[: cuts[-1]], cuts[:-1])
+    device[:, 1] = np.maximum.reduceat(its.device[: cuts[-1], 1], cuts[:-1])
+    device[cuts[1:] == cuts[:-1]] = _NONE  # events of a whole step were dropped
+    sums = (np.append(0, np.cumsum(values)) for values in (its.copied, its.computed, its.prepared, its.saves))
+    copied, computed, prepared, saves = (np.diff(values[cuts]) for values in sums)
+    took = _took(starts, ends, device)
+    return RankSteps(its.rank, its.source, starts, ends, None, device, took, copied, computed, saves > 0, prepared)
 
 
 def _numbers(run: Run, found: Sequence[RankSteps]) -> dict[int, Int64]:

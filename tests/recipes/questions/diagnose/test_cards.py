@@ -286,6 +286,11 @@ def test_devices_of_processes_with_several_are_named():
     assert headlines.named_culprits({"ranks": list(range(40)), "devices": many}, 40) == "146 GPUs of all 40 ranks"
 
 
+def test_a_device_of_the_only_process_has_more_work_than_its_others():
+    uneven = row("imbalance", (0,), work_ratio=1.5, devices=[{"rank": 0, "device": 1, "gpu": 1, "host": "node0"}])
+    assert headlines.headline(uneven, 1) == "Rank 0, GPU 1 has 50 % more work than the others"
+
+
 def test_two_that_hide_each_other_are_said_with_what_both_cost():
     both = {"together_ns": 50 * MS, "together_share": 0.189}
     found = told(

@@ -361,6 +361,18 @@ def test_peers_and_how_far_they_are_apart_are_as_the_median_of_the_others_has_th
         assert judged[own].faster_spread == pytest.approx(paces[len(paces) // 2] / paces[0] - 1)
 
 
+def test_of_unknown_size_all_communicators_of_the_same_ranks_are_left_out():
+    factors = np.random.default_rng(6).permutation(12) + 20
+    rows = [(n, "AllReduce", 0, round(10_000 * factors[n] * took)) for n in range(12) for took in TIMES]
+    judged = slow_communicators._judged(*of_rows(rows, ranks=[(n % 3, 5) for n in range(12)]))
+    for own in range(12):
+        paces = sorted(factors[n] for n in range(12) if n % 3 != own % 3)
+        assert judged[own].peers == len(paces) == 8
+        assert judged[own].ratios == pytest.approx([factors[own] / np.median(paces)] * 3)
+        assert judged[own].spread == pytest.approx(paces[-1] / paces[0] - 1)
+        assert judged[own].faster_spread == pytest.approx(paces[4] / paces[0] - 1)
+
+
 TIMES = (0.9, 1.0, 1.0, 1.2)
 """Of the operations of a communicator, in units of its usual one."""
 

@@ -56,7 +56,7 @@ def headline(row: Mapping[str, Any], total: int) -> str:
     words = {"ranks": named, "hosts": ", ".join((row["hosts"] or ())[:_MOST_HOSTS]) or named, "where": where}
     known = {
         "named": bool(ranks) or None,
-        "others": len(ranks) < total or None,
+        "others": bool(row["devices"]) or len(ranks) < total or None,
         "needed": row["needed_at_once"] or None,
         "communication": where == "communication" or None,
     }

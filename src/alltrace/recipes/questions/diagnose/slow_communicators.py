@@ -264,8 +264,8 @@ class _Ordered:
         if not count:
             return None
         places = np.repeat([[0], [(count - 1) // 2], [count // 2], [count - 1]], 3, axis=1)
-        for place in left_out:
-            places += place <= places
+        smaller = left_out - np.arange(len(left_out))[:, None]  # of each left out the places of those that are not
+        places += np.count_nonzero(smaller[:, None] <= places, axis=0)
         first, below, above, last = np.take_along_axis(self._quartiles, places, axis=0)
         spread, faster = (float(pace[1] / first[1] - 1) for pace in (last, above))
         if count == 1:
