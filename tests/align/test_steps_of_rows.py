@@ -285,6 +285,7 @@ def test_a_rank_that_was_recorded_later_than_the_others_has_their_steps_too():
 
 
 def test_steps_before_and_after_the_others_were_recorded_are_not_lost():
+    assert len(as_long([BY_KERNELS[4:7], np.sort(MICRO)], ["kernels", "kernels"])[1].starts) == 9
     parts = as_long([BY_KERNELS[3:8], np.sort(MICRO)[1:-1]], ["kernels", "kernels"])[1]
     assert parts.starts.tolist() == [100 * step + 7 for step in range(9)]
     assert parts.computed.tolist() == [4] * 9
@@ -305,6 +306,8 @@ def test_a_rank_without_one_of_its_steps_does_not_have_the_longest():
 def test_periods_that_are_not_the_parts_of_other_steps_stay():
     uneven = np.sort(np.random.default_rng(0).choice(1000, 40, replace=False))  # as of requests to a server
     assert len(as_long([BY_KERNELS, uneven], ["kernels", "kernels"])[1].starts) == 40
+    others = np.arange(0, 600, 56)  # of which two or none begin in some steps
+    assert len(as_long([BY_KERNELS[:6] - 5, others], ["kernels", "kernels"])[1].starts) == len(others)
     for first in ("kernels", "range"):
         named = as_long([BY_KERNELS, np.sort(MICRO)], [first, "range"])
         assert [len(its.starts) for its in named] == [10, 40]

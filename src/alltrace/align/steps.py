@@ -466,9 +466,10 @@ def _together(its: RankSteps, begun: Int64, others: Int64) -> RankSteps:
     right = (usual > 1) & (np.abs(counts - usual) <= _UNEQUAL * usual)
     best = right.sum(axis=1).argmax()
     places, right, many = places[best], right[best], int(usual[best, 0])
-    if right.sum() < _AGREEING * max(len(right) - 2, 2):
+    # others were recorded in part
+    if right.sum() < _FEWEST or right[1:-1].sum() < _AGREEING * (len(right) - 2):
         return its
-    first, last = int(right.argmax()), len(right) - int(right[::-1].argmax())  # others were recorded in part
+    first, last = int(right.argmax()), len(right) - int(right[::-1].argmax())
     before, after = np.arange(places[first], -1, -many)[:0:-1], np.arange(places[last], len(begun) + 1, many)[1:]
     cuts = np.concatenate((before, places[first : last + 1], after))
     starts, ends = its.starts[cuts[:-1]], its.ends[cuts[1:] - 1]
