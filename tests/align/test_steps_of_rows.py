@@ -209,6 +209,10 @@ def test_a_step_behind_the_first_warms_up_if_it_prepares_more_than_those_of_the_
     took = [300, 150, 100, 101, 99, 100, 100, 100]
     assert kinds_of(took, prepared=[9, 2, 1, 0, 1, 1, 0, 1])[0] == [0, 1]
     assert kinds_of([300, 150, 140, 101, 99, 100, 100, 100], prepared=[2, 2, 0, 0, 0, 0, 0, 0])[0] == [0, 1]
+    assert kinds_of(took, computed=[200, 120, 100, 100, 100, 100, 100, 100], prepared=[9, 0, 0, 0, 0, 0, 0, 0])[0] == [
+        0,
+        1,
+    ]
     # as many calls as later: a pause, and no warm-up
     assert kinds_of(took, prepared=[9, 1, 1, 0, 1, 1, 0, 1])[0] == [0]
     # without such calls in the first step the time alone shows it

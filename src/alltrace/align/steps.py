@@ -557,9 +557,9 @@ def _kinds(found: Sequence[RankSteps], numbers: dict[int, Int64]) -> dict[int, s
         # same
         warm = preparing[place] and taken[place] >= _SLOWER * np.median(taken)
         warm &= not place or taken[place - 1] >= taken[place]
-        # behind a first step that prepares more, a longer step that does not is a pause
-        if not warm and not (place and preparing[0]):
-            warm = _stands_out(taken, plain, place) or (works[place] and _stands_out(works, plain, place))
+        # behind a first step that prepares more, one that does not and whose kernels take no longer has a pause
+        by_time = _stands_out(taken, plain, place) and not (place and preparing[0])
+        warm = warm or by_time or (works[place] and _stands_out(works, plain, place))
         if not warm:
             break
         kinds[step] = "warm-up"
