@@ -56,9 +56,6 @@ _AGREEING = 0.9
 _LAUNCHED_BEFORE = 0.05
 """Where this share of the work was launched before the report begins, calls do not show to which step work belongs."""
 
-_UNEQUAL = 0.05
-"""Steps have equally many periods if the numbers differ by no more than this."""
-
 _LONGEST_SEQUENCE = 400_000
 _FEWEST = 2
 _FEWEST_KERNELS = 64
@@ -459,11 +456,11 @@ def _together(its: RankSteps, begun: Int64, others: Int64) -> RankSteps:
     if len(others) <= _FEWEST:
         return its
     # the same part of a step may begin earlier or later than on the others; where nothing begins, no chance decides
-    shifts = np.array([[0], [1], [-1], [2], [-2], [3], [-3], [4]]) * length // 8
+    shifts = np.array(sorted(range(-4, 4), key=abs))[:, None] * length // 8
     places = np.searchsorted(begun, others + shifts)
     counts = np.diff(places)
     usual = np.median(counts, axis=1, keepdims=True)
-    right = (usual > 1) & (np.abs(counts - usual) <= _UNEQUAL * usual)
+    right = (usual > 1) & (np.abs(counts - usual) <= (1 - NEARLY_ALL) * usual)
     best = right.sum(axis=1).argmax()
     places, right, many = places[best], right[best], int(usual[best, 0])
     # others were recorded in part

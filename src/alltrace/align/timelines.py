@@ -158,7 +158,8 @@ class Timelines:
         place = divmod(member, self.devices)
         if place not in self._in_memory:
             offset, count = self._in_file[place]
-            columns = np.fromfile(self._file, np.int64, 5 * count, offset=offset).reshape(5, count)
+            many = len(MemberTimes._fields)
+            columns = np.fromfile(self._file, np.int64, many * count, offset=offset).reshape(many, count)
             self._hold(place, MemberTimes(*columns))
         self._in_memory.move_to_end(place)
         return self._in_memory[place]
