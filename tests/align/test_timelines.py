@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import resource
+
 import pyarrow as pa
 import pytest
 from tests.align.tables import timelines_of
 from tests.align.test_operations import table_of
 
 from alltrace.align.timelines import ANY_TAG, message_keys
+from alltrace.trace.errors import InputError
 
 NAMES = ["AllReduce", "Send", "Recv", "SendRecv", "Broadcast", "world", "half"]
 ALL_REDUCE, SEND, RECV, SEND_RECV, BROADCAST, WORLD, HALF = range(7)
@@ -53,6 +56,16 @@ def test_members_are_devices_of_ranks_with_their_operations_by_end():
         assert [(its.start.tolist(), its.end.tolist(), its.row.tolist()) for its in map(found.of, (4, 5, 10))] == [
             ([10, 50], [20, 90], [1, 0]), ([5], [40], [2]), ([60], [61], [0]),
         ]  # fmt: skip
+
+
+def test_a_disk_that_is_full_before_the_last_operation_is_a_sentence():
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (150, limits[1]))  # those of two ranks take 80 bytes each
+    try:
+        with pytest.raises(InputError, match=r"the times of operations cannot be written there \(.*; free some space"):
+            timelines({0: [op(0, 1), op(2, 3)], 1: [op(0, 1), op(2, 3)], 2: [op(0, 1)]}, most=1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 def test_kinds_are_what_is_alike_but_the_time():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,10 +11,13 @@ from hypothesis import strategies as st
 from tests.replay.jobs import COMPUTE_STREAM, GAP_NS, Job, Rank, full_queue
 from tests.thorough import cases
 
+from alltrace.replay import join as joined
+from alltrace.replay import peers as of_peers
+from alltrace.replay import rank_graph as of_rank
 from alltrace.replay.change import Change, changed_weights, replayed
 from alltrace.replay.join import join
-from alltrace.replay.path import CLASSES, blame_ns, critical_path, rank_slack_ns
-from alltrace.replay.peers import peers_of
+from alltrace.replay.path import CLASSES, blame_ns, critical_path, excess_ns, rank_slack_ns
+from alltrace.replay.peers import host_time_ns, peers_of
 from alltrace.replay.rank_graph import COPY, rank_graph
 
 ALL = (0, 1, 2, 3)
@@ -166,6 +171,33 @@ def test_a_change_gives_the_time_of_the_job_that_was_so(job, data):
     job.compute_ns[:, rank] //= 2
     # what a launch takes at least, and a call that need not wait, is not seen where others were in the way
     assert found == pytest.approx(job.makespan_ns(), abs=len(job.groups) * 6 * GAP_NS)
+
+
+def results_of(job):
+    """What is computed of the times of a job, as lists."""
+    replay, members = job.replay()
+    peers = peers_of(replay, members)
+    ranks, transfers = frozenset([0]), np.ones(int(replay.instance.max(initial=0)) + 1, np.bool_)
+    changes = [Change(ranks=ranks, instances=transfers, scale=scale) for scale in (None, 0.5, 3.0)]
+    arrays = [
+        replay.weights, *replay.recorded, peers.host_ns, peers.transfer_ns, peers.pace.spent_ns,
+        excess_ns(replay, peers), host_time_ns(replay, peers.pace.ranks, np.unique(replay.step)),
+        *(changed_weights(replay, peers, change) for change in changes), *vars(critical_path(replay)).values(),
+    ]  # fmt: skip
+    values = replay.error, rank_slack_ns(replay), blame_ns(replay, peers)
+    return [[a.tolist() for a in arrays], values], replay.work_ns.dtype
+
+
+@settings(deadline=None, max_examples=cases(33, 100))
+@given(jobs(), st.sampled_from([1_000, 5_000, 20_000]))
+def test_times_of_seconds_are_computed_as_those_of_64_bits(job, factor):
+    job = replace(job, compute_ns=job.compute_ns * factor, launch_ns=job.launch_ns * factor)
+    job.transfer_ns = [ns * factor for ns in job.transfer_ns]
+    results, _ = results_of(job)
+    with pytest.MonkeyPatch.context() as patched:
+        for module in (of_rank, joined, of_peers):
+            patched.setattr(module, "narrow", lambda values: values)
+        assert results_of(job) == (results, np.int64)
 
 
 def test_a_launch_that_is_not_known_hides_none_that_decides():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,11 +10,14 @@ import pyarrow as pa
 import pytest
 from tests.replay.jobs import COMPUTE_STREAM, GAP_NS, TALK_STREAM, Job, Rank
 
+from alltrace.recipes.questions.diagnose.gaps import HOST_CLASSES
 from alltrace.recipes.questions.diagnose.host_time import Contribution
 from alltrace.recipes.questions.diagnose.recovered_time import RecoveredTime
+from alltrace.replay.change import NEVER
 from alltrace.replay.join import join
 from alltrace.replay.peers import peers_of
 from alltrace.replay.rank_graph import rank_graph
+from alltrace.trace.arrays import narrow
 
 MEMBER = pa.schema(
     [
@@ -189,6 +193,7 @@ def test_a_change_of_weights_and_one_of_order_together():
         ([10, 10, 10, 30], [0, 0, 0, 20], [0, 0, 0, 20]),
         ([12, 30], [0, 18], [0, 18]),
         ([30], [0], [0]),
+        ([1_500_000_000, 2_000_000_000, 2_100_000_000], [0, 900_000_000, 900_000_000], [0, 0, 100_000_000]),
     ],
 )
 def test_what_processes_take_longer_to_leave_an_operation_than_a_slow_ring_explains_is_no_transfer(
@@ -199,19 +204,35 @@ def test_what_processes_take_longer_to_leave_an_operation_than_a_slow_ring_expla
         graph=SimpleNamespace(target=np.arange(count + 2)),
         rank=np.array([0, *range(count), 0]),
         weights=work + 1,
-        work_ns=work,
+        work_ns=narrow(work),
         instance=np.array([3, *[1] * count, -1]),
     )
 
     def usual(values, instance, rank):
         assert set(instance.tolist()) == {1}
         assert (values == np.array(work_ns)[rank] - min(work_ns)).all()
-        return np.array(usual_ns)[rank]
+        return np.array(usual_ns, values.dtype)[rank]
 
     of_hosts, of_devices = (SimpleNamespace(replay=replay, _of_hosts=hosts, _usual=usual) for hosts in (True, False))
     free = RecoveredTime.free_transfers(of_hosts, np.array([1]))
     assert free.weights.tolist() == [8, *left_ns, 10]
     assert RecoveredTime.free_transfers(of_devices, np.array([1])).weights.tolist() == [8, *[0] * count, 10]
+
+
+def test_a_wait_and_the_launch_after_it_may_be_longer_than_each_can_be_kept():
+    # the work at node 0 ends the wait of the host at node 1, which launches that at node 2
+    none, long = np.full(3, -1), narrow(np.array([2_000_000_000]))
+    times = np.zeros((1, len(HOST_CLASSES)), np.int32)
+    times[:, HOST_CLASSES.index("sync")] = long
+    part = SimpleNamespace(source=np.array([0, 1]), target=np.array([1, 2]), when=np.arange(3))
+    host = SimpleNamespace(arc=np.array([1]), times=times, after=long, after_class=none[:1], copy_class=none)
+    weights, work_ns = np.array([5, 4_000_000_007]), np.zeros(2, np.int32)
+    replay = SimpleNamespace(weights=weights, kind=none, work_ns=work_ns, graph=SimpleNamespace(target=part.target))
+    run = SimpleNamespace(
+        replay=replay, _of_ranks=[(host, part, 0, 0)], _place=np.arange(2), _waits_of=lambda *_: np.array([0])
+    )
+    run._reduce = partial(RecoveredTime._reduce, run)
+    assert RecoveredTime.no_host(run, "sync").tolist() == [NEVER, 7]
 
 
 def test_what_is_usual_is_of_a_rank_in_one_operation_of_a_communicator():
