@@ -53,6 +53,14 @@ def test_a_member_by_whose_clock_nothing_is_there_at_once_has_no_communicators()
     assert unlike.unmatched[5] == unlike.matching.timelines.rows[5]
 
 
+def test_where_a_rank_has_no_report_it_may_be_what_a_communicator_lacks():
+    matching, made = matched_without_names(
+        Grid(tensor=4, data=2, hosts=2, steps=6, stamp_ms=0.0), (4,), sizes=False, missing=(0, 5)
+    )
+    assert quality(matching, made)[0] == 1.0
+    assert matching.unmatched[4] == matching.matching.timelines.rows[4]
+
+
 @pytest.mark.parametrize(
     ("nameless", "missing"),
     [
@@ -96,14 +104,25 @@ BETWEEN = [t + 40 for t in TIMES]
         ({2: operations([t + d for t in TIMES for d in (0, 2)])}, False),  # it calls more
         ({2: operations([t - 12 for t in TIMES])}, False),  # each ends before the others start
         ({2: operations(TIMES, op="AllGather")}, False),
-        ({2: operations(TIMES), 4: operations([9_000], name="d", size=2)}, False),  # of a clock that nothing relates
-        ({2: operations(TIMES), 4: operations([9_000], name="d", size=1)}, True),
+        ({2: operations(TIMES), 3: operations([9_000], name="d", size=2)}, False),  # of a clock that nothing relates
+        ({2: operations(TIMES), 3: operations([9_000], name="d", size=1)}, True),
+        ({2: operations(TIMES), 4: operations([9_000], name="d", size=1)}, False),  # the third rank has no report
+        ({2: operations(TIMES[:2])}, False),  # by chance
     ],
 )
 def test_each_operation_must_be_one_of_communicators_that_lack_the_member(more, joined):
     tables = {0: operations(TIMES, name="c"), 1: operations(TIMES, name="c"), **more}
-    placing = Placing(dict.fromkeys(tables, 0), {r: "host" if r < 4 else "other" for r in tables})
+    placing = Placing(dict.fromkeys(tables, 0), {r: "host" if r < 3 else "other" for r in tables})
     recorded = timelines_of(tables, Made({}, {}, {}, ["c", "d"]).texts)
     named = with_names(recorded, placing)
     assert (named is not recorded) == joined
     assert not (joined and named.kinds.nameless.any())
+
+
+@pytest.mark.parametrize("joined", [True, False])
+def test_a_communicator_of_unknown_size_that_is_like_no_other_lacks_a_member_if_it_has_all_others(joined):
+    more = {} if joined else {3: operations([9_000], name="d", size=None)}
+    tables = {r: operations(TIMES, name="c", size=None) for r in (0, 1)} | {2: operations(TIMES)} | more
+    placing = Placing(dict.fromkeys(tables, 0), dict.fromkeys(tables, "host"))
+    recorded = timelines_of(tables, Made({}, {}, {}, ["c", "d"]).texts)
+    assert (with_names(recorded, placing) is not recorded) == joined

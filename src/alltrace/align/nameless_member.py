@@ -1,7 +1,7 @@
 """The communicators of a member that alone has no names, as where its report begins after its graphs were captured.
 
 All others name theirs, and each that the member belongs to lacks it. Where these have, in its time, as many operations
-as it has, each there at the time of one of its own, they are the same.
+as it has, each there at the time of one of its own, they are the same. A rank without a report may be what they lack.
 """
 
 from __future__ import annotations
@@ -14,13 +14,16 @@ from alltrace.align.timelines import AnyTimelines, Kinds, NamedTimelines, Timeli
 from alltrace.trace.arrays import nearest
 from alltrace.trace.distinct import rows_by
 
+_LEAST = 3
+"""Fewer operations are there at the time of others by chance."""
+
 
 def with_names(operations: Timelines, placing: Placing) -> AnyTimelines:
     """The operations, with communicators for those of a member that alone has none, if it is sure which they are."""
     kinds = operations.kinds
     nameless = np.unique(kinds.member[kinds.nameless]).tolist()
-    lacking = _lacking_one(kinds, nameless[0]) if len(nameless) == 1 else {}
-    if not lacking:
+    lacking = _lacking_one(kinds, nameless[0], len(operations.extents)) if len(nameless) == 1 else {}
+    if not lacking or max(operations.rows) >= len(operations.rows):
         return operations
     member, clocks = nameless[0], related_clocks(operations, placing)
     clock, its = clocks[member], operations.of(member)
@@ -41,18 +44,18 @@ def with_names(operations: Timelines, placing: Placing) -> AnyTimelines:
     same = (nearest(own_end, end)[at] == np.arange(len(own))) & (op[at] == kinds.op[its.kind[own]])
     slack_ns = 2.0 * max(c.scale_ns for c in clocks.values())
     same &= np.maximum(start[at], own_start) <= np.minimum(end[at], own_end) + slack_ns
-    if same.sum() < NEARLY_ALL * max(len(own), int(np.ptp(at)) + 1):
+    if same.sum() < max(_LEAST, NEARLY_ALL * max(len(own), int(np.ptp(at)) + 1)):
         return operations
     label = np.full(len(its.end), -1)
     label[own[same]] = groups[at[same]]
     return NamedTimelines(operations, lambda m: label if m == member else np.full(len(operations.of(m).end), -1))
 
 
-def _lacking_one(kinds: Kinds, member: int) -> dict[int, list[int]]:
+def _lacking_one(kinds: Kinds, member: int, count: int) -> dict[int, list[int]]:
     """The communicators, with their members, that lack one and may belong to a member.
 
-    Where their size is not recorded, others that call as many operations have one more, or there are no others; that
-    tells nothing of a member that names some.
+    Where their size is not recorded, others that call as many operations have one more, or they have all other members
+    of the run, of which there are `count`; that tells nothing of a member that names some.
     """
     alike: dict[bytes, list[tuple[int, int, list[int]]]] = {}
     for group, rows in rows_by(np.where(kinds.synchronising, kinds.communicator, -1)).items():
@@ -64,7 +67,7 @@ def _lacking_one(kinds: Kinds, member: int) -> dict[int, list[int]]:
     lacking: dict[int, list[int]] = {}
     some = ((kinds.member == member) & (kinds.communicator >= 0)).any()
     for its in alike.values():
-        most = 0 if some else max(len(members) for _, _, members in its) + (len(its) == 1)
+        most = 0 if some else max(count if len(members) + 1 == count else len(members) for _, _, members in its)
         lacking |= {
             group: members
             for group, size, members in its
