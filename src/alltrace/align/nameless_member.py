@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from alltrace.align.clock_sharing import FEW
 from alltrace.align.related_clocks import Placing, related_clocks
 from alltrace.align.schema import NEARLY_ALL
 from alltrace.align.timelines import AnyTimelines, Kinds, NamedTimelines, Timelines
 from alltrace.trace.arrays import nearest
 from alltrace.trace.distinct import rows_by
-
-_LEAST = 3
-"""Fewer operations are there at the time of others by chance."""
 
 
 def with_names(operations: Timelines, placing: Placing) -> AnyTimelines:
@@ -44,7 +42,8 @@ def with_names(operations: Timelines, placing: Placing) -> AnyTimelines:
     same = (nearest(own_end, end)[at] == np.arange(len(own))) & (op[at] == kinds.op[its.kind[own]])
     slack_ns = 2.0 * max(c.scale_ns for c in clocks.values())
     same &= np.maximum(start[at], own_start) <= np.minimum(end[at], own_end) + slack_ns
-    if same.sum() < max(_LEAST, NEARLY_ALL * max(len(own), int(np.ptp(at)) + 1)):
+    # few may be there at the time of others by chance
+    if same.sum() <= FEW or same.sum() < NEARLY_ALL * max(len(own), int(np.ptp(at)) + 1):
         return operations
     label = np.full(len(its.end), -1)
     label[own[same]] = groups[at[same]]
