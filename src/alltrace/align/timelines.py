@@ -174,7 +174,7 @@ class Timelines:
             if old not in self._in_file:
                 with writing_scratch(self._file.parent, "the times of operations"), self._file.open("ab") as file:
                     self._in_file[old] = file.tell(), len(its.row)
-                    file.write(np.stack(its).data)  # `tofile` does not tell that the last block did not fit
+                    file.write(np.stack(its).data)  # `tofile` does not raise if the last block does not fit
 
     @cached_property
     def _file(self) -> Path:
