@@ -30,7 +30,8 @@ _ENDS_AT_ONCE = 64
 _SOME = 4
 """Of how many pairs of ranks at a stride it is found how sharply they are related, and how many doubtful relations are
 compared."""
-_CERTAIN = 0.8
+CERTAIN = 0.8
+"""A relation that is less certain is doubtful."""
 _VOTES = 16
 """Of how many pairs of ranks it is found what the relation of two clocks is."""
 
@@ -222,9 +223,9 @@ class _Forest:
             if line is None:
                 continue
             sharpest = min(sharpest, line.scale_ns)
-            if line.scale_ns <= 2.0 * sharpest and line.certainty >= _CERTAIN:
+            if line.scale_ns <= 2.0 * sharpest and line.certainty >= CERTAIN:
                 self._connect(edge, line)
-            elif not edge.messages or line.certainty >= _CERTAIN * max(enough(line.count), 1 / 2):
+            elif not edge.messages or line.certainty >= CERTAIN * max(enough(line.count), 1 / 2):
                 doubtful[between] += 1
                 self._doubtful.append((math.log(line.scale_ns) - 2.0 * line.certainty, len(self._doubtful), line, edge))
             if self.connected:
@@ -359,7 +360,7 @@ def _sharpest_first(relations: Iterable[Sequence[_Edge]]) -> Iterator[_Edge]:
         for stride, rows in rows_by(np.array([e.second - e.first for e in couples], np.int64)).items():
             edges = [couples[n] for n in rows.tolist()]
             some = [edge.line for edge in edges[:: -(-len(edges) // _SOME)]]
-            certain = [line.scale_ns for line in some if line is not None and line.certainty >= _CERTAIN]
+            certain = [line.scale_ns for line in some if line is not None and line.certainty >= CERTAIN]
             if 2 * len(certain) > len(some):
                 sharp.append((float(np.median(certain)), stride, edges))
     for _, _, edges in sorted(sharp, key=lambda s: s[:2]):
