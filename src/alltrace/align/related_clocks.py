@@ -240,12 +240,13 @@ class _Forest:
         A line votes by how sharp and certain it is. An offset needs twice the votes of any other: if steps are alike,
         a pair is as sharply related whole periods off, but not all pairs by the same number of these.
         """
-        lines = []
+        lines, pairs = [], []
         of_pairs: dict[tuple[frozenset[int], Any], _Edge] = {}
         for other in (edge, *edges):
             of_pairs.setdefault((frozenset((other.first, other.second)), other.how), other)
-        for other in islice(of_pairs.values(), _VOTES):
+        for (pair, _), other in islice(of_pairs.items(), _VOTES):
             if other.line is not None:
+                pairs.append(pair)
                 alike = self._unit[other.first] == self._unit[edge.first]
                 lines.append(other.line if alike else other.line.reversed())
         middle_ns, apart_ns = lines[0].middle_ns, spacing(edge.ends(edge.second)) / 2
@@ -262,7 +263,8 @@ class _Forest:
         line = lines[int(sharp[weight[sharp].argmax()])]
         # several pairs have more ends, but no pair that agrees is less likely whole periods off than the surest
         sure = max(min(certain[n] / enough(counts[n]), 1.0) for n in agree.tolist())
-        count = int(counts[agree].sum())
+        # what a pair shows in two ways may be by the same ends
+        count = sum({pairs[n]: int(counts[n]) for n in agree[np.argsort(counts[agree])].tolist()}.values())
         return replace(
             line,
             offset_ns=float(offsets[sharp].mean()),
