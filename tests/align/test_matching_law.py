@@ -10,7 +10,7 @@ import pytest
 from alltrace.align import matching
 from alltrace.align.communicators_by_order import Inferred
 from alltrace.align.matching import Matching, match
-from alltrace.align.related_clocks import RankClock
+from alltrace.align.related_clocks import Placing, RankClock
 
 NONE = np.zeros(0, np.int64)
 _NONE = np.zeros(1, np.int64)
@@ -98,3 +98,54 @@ def test_named_communicators_are_not_withheld_whatever_they_explain(monkeypatch)
     monkeypatch.setattr(matching, "_settled", lambda *_: of_few)
     operations = SimpleNamespace(extents=[0, 1], kinds=NAMED, first_inferred=1, rank_of=lambda member: member)
     assert match(operations) is of_few
+
+
+@pytest.mark.parametrize(
+    ("certainty", "matched", "withheld"),
+    [
+        ((1.0, 0.62), 13, True),  # what stages do in step relates them, and a third of the messages fits no other
+        ((0.62, 1.0), 13, True),
+        ((1.0, 0.62), 20, False),
+        ((1.0, 0.8), 13, False),
+        ((0.62, 0.62), 13, False),  # that both are doubtfully related to a third tells nothing of the pair
+    ],
+)
+def test_pairs_of_doubtfully_related_clocks_are_withheld_if_many_messages_fit_no_other(
+    monkeypatch, certainty, matched, withheld
+):
+    kinds = SimpleNamespace(
+        messages=np.full(4, True),
+        communicator=np.array([2, 2, -1, -1]),
+        member=np.array([0, 1, 0, 1]),
+        nameless=np.full(4, True),
+        tag=np.full(4, -1),
+        early=np.full(4, False),
+    )
+    number = np.where(np.arange(20) < matched, np.arange(20), -1)
+    of = {m: SimpleNamespace(kind=np.where(number >= 0, 0, 2) + m) for m in (0, 1)}
+    timelines = SimpleNamespace(kinds=kinds, first_inferred=2, of=of.__getitem__)
+    clocks = {m: RankClock(0.0, 0.0, 0.0, sure, 0) for m, sure in enumerate(certainty)}
+    its = matching_of(clocks, dict.fromkeys(of, number), timelines)
+    assert matching._doubtful(its) == ([0] if withheld else [])
+
+    monkeypatch.setattr(matching, "fitted_clocks", lambda *_: clocks)
+    monkeypatch.setattr(matching, "_doubtful", lambda _: [0] if withheld else [])
+    monkeypatch.setattr(matching, "_matched", lambda operations, clocks, its: its.of(0).tolist())
+    of_none = matching_of(clocks, solution="solved")
+    lawful = matching._lawful(timelines, of_none, Inferred(lambda _: np.array([0, -1]), [1.0]), [0])
+    assert lawful == ([-1, -1] if withheld else of_none)
+
+
+@pytest.mark.parametrize(("explained", "by_report"), [(0.55, True), (0.45, False)])
+def test_the_pattern_of_each_report_counts_by_what_it_explains_where_no_clocks_relate_all(
+    monkeypatch, explained, by_report
+):
+    timelines = SimpleNamespace(kinds=NAMED)
+    host = matching_of(clocks_of(0, 0), timelines=timelines, score=0.1, explained=0.1)
+    reports = matching_of(clocks_of(0, 1), timelines=timelines, score=0.3, explained=explained)
+    placing = Placing({}, {}, {0: "a", 1: "a"}, frozenset((0, 1)))
+    monkeypatch.setattr(matching, "_settled", lambda _, its, ranks: reports if its == placing else host)
+    monkeypatch.setattr(matching, "with_names", lambda recorded, _: recorded)
+    kinds = SimpleNamespace(**{**vars(NAMED), "nameless": _NONE == 0, "communicator": _NONE - 1})
+    operations = SimpleNamespace(extents=[0, 1], kinds=kinds, first_inferred=1, rank_of=lambda member: member)
+    assert match(operations, placing) is (reports if by_report else host)

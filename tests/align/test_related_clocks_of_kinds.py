@@ -240,6 +240,15 @@ def test_what_two_ranks_show_in_two_ways_votes_twice():
     assert (line.offset_ns, line.scale_ns) == (0.0, 5e3)
 
 
+def test_ends_that_show_the_same_in_two_ways_are_not_twice_as_many():
+    ends = Ends(np.arange(20) * 1e7, np.zeros(20, np.int64), np.full(20, -1))
+    lines = [ClockLine(0.0, 0.0, 0.0, 5e3, count, count / 16) for count in (8, 6)]
+    edges = [_Edge(0, 1, lambda _: ends, Placing(), lambda *_, rate, line=line: line, messages=True) for line in lines]
+    line = _Forest([0, 1], Placing())._agreed(edges[0], edges)
+    assert line is not None
+    assert (line.count, line.certainty) == (8, 0.5)
+
+
 def test_ranks_that_may_exchange_messages_are_related_by_their_sharpest_operations_first():
     time = np.arange(4.0)
     ends = [Ends(time + 10.0 * r, np.zeros(4, np.int64), np.full(4, -1)) for r in range(4)]

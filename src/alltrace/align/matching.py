@@ -26,8 +26,8 @@ from alltrace.align.matching_score import Explained, connected, lacking, reason_
 from alltrace.align.members import Evidence
 from alltrace.align.nameless_member import with_names
 from alltrace.align.order_matching import Member, matched
-from alltrace.align.related_clocks import Placing, RankClock, fitted_clocks, related_clocks
-from alltrace.align.schema import LEAST_MATCHING_SCORE, Group
+from alltrace.align.related_clocks import CERTAIN, Placing, RankClock, fitted_clocks, related_clocks
+from alltrace.align.schema import LEAST_MATCHING_SCORE, NEARLY_ALL, Group
 from alltrace.align.timelines import PART, AnyTimelines, Kinds, NamedTimelines, Timelines, message_keys
 from alltrace.run.overlay import MEMBERS
 from alltrace.trace.arrays import Flags, Floats, Int64
@@ -152,7 +152,7 @@ def match(recorded: Timelines, placing: Placing | None = None, ranks: Sequence[P
     matching = _settled(operations, by_host, ranks)
     if by_host != placing and matching.score is not None and matching.score < LEAST_MATCHING_SCORE:
         by_report = _settled(operations, placing, ranks)
-        matching = by_report if (by_report.score or 0.0) >= LEAST_MATCHING_SCORE else matching
+        matching = by_report if (by_report.explained or 0.0) >= LEAST_MATCHING_SCORE else matching
     clocks, solution = matching.clocks, matching.solution
     related = {solution.components[operations.rank_of(m)] if solution else clocks[m].component for m in clocks}
     inferred = len(matching.timelines.kinds.names) > operations.first_inferred
@@ -231,6 +231,7 @@ def _lawful(operations: AnyTimelines, matching: Matching, inferred: Inferred, ra
         pairs = [g for g in matching.groups if g.found_by == "structure" and g.messages and len(g.ranks) == 2]
         weak = [int(g.name.rpartition(" ")[2]) for g in pairs if g.score < least]
         wrong = np.union1d(wrong, weak).astype(np.int64)
+    wrong = np.union1d(wrong, _doubtful(matching)).astype(np.int64)
     if not len(wrong):
         return matching
 
@@ -239,6 +240,26 @@ def _lawful(operations: AnyTimelines, matching: Matching, inferred: Inferred, ra
         return np.where((label >= 0) & np.isin(label % PART, wrong), -1, label)
 
     return _matched(operations, matching.clocks, inferred._replace(of=lawful))
+
+
+def _doubtful(matching: Matching) -> list[int]:
+    """The inferred pairs of members whose clocks are doubtfully related, and of whose messages many fit no other.
+
+    What stages of a pipeline do in step may relate their clocks, though it is at different times.
+    """
+    kinds = matching.timelines.kinds
+    share: dict[int, float] = {}
+    for member, number in matching.instance.items():
+        its = number[kinds.messages[matching.timelines.of(member).kind]]
+        share[member] = float(np.mean(its >= 0)) if len(its) else 1.0
+    doubtful = []
+    for name in np.unique(kinds.communicator[kinds.messages & (kinds.communicator >= 0)]).tolist():
+        members = np.unique(kinds.member[kinds.communicator == name]).tolist()
+        certain = [matching.clocks[m].certainty for m in members]
+        across = name >= matching.timelines.first_inferred and min(certain) < CERTAIN <= max(certain)
+        if across and len(members) == 2 and min(share[m] for m in members) < NEARLY_ALL:
+            doubtful.append(name - matching.timelines.first_inferred)
+    return doubtful
 
 
 def _matched(operations: AnyTimelines, clocks: Mapping[int, RankClock], inferred: Inferred) -> Matching:

@@ -30,7 +30,8 @@ _ENDS_AT_ONCE = 64
 _SOME = 4
 """Of how many pairs of ranks at a stride it is found how sharply they are related, and how many doubtful relations are
 compared."""
-_CERTAIN = 0.8
+CERTAIN = 0.8
+"""A relation that is less certain is doubtful."""
 _VOTES = 16
 """Of how many pairs of ranks it is found what the relation of two clocks is."""
 
@@ -222,9 +223,9 @@ class _Forest:
             if line is None:
                 continue
             sharpest = min(sharpest, line.scale_ns)
-            if line.scale_ns <= 2.0 * sharpest and line.certainty >= _CERTAIN:
+            if line.scale_ns <= 2.0 * sharpest and line.certainty >= CERTAIN:
                 self._connect(edge, line)
-            elif not edge.messages or line.certainty >= _CERTAIN * max(enough(line.count), 1 / 2):
+            elif not edge.messages or line.certainty >= CERTAIN * max(enough(line.count), 1 / 2):
                 doubtful[between] += 1
                 self._doubtful.append((math.log(line.scale_ns) - 2.0 * line.certainty, len(self._doubtful), line, edge))
             if self.connected:
@@ -239,12 +240,13 @@ class _Forest:
         A line votes by how sharp and certain it is. An offset needs twice the votes of any other: if steps are alike,
         a pair is as sharply related whole periods off, but not all pairs by the same number of these.
         """
-        lines = []
+        lines, pairs = [], []
         of_pairs: dict[tuple[frozenset[int], Any], _Edge] = {}
         for other in (edge, *edges):
             of_pairs.setdefault((frozenset((other.first, other.second)), other.how), other)
-        for other in islice(of_pairs.values(), _VOTES):
+        for (pair, _), other in islice(of_pairs.items(), _VOTES):
             if other.line is not None:
+                pairs.append(pair)
                 alike = self._unit[other.first] == self._unit[edge.first]
                 lines.append(other.line if alike else other.line.reversed())
         middle_ns, apart_ns = lines[0].middle_ns, spacing(edge.ends(edge.second)) / 2
@@ -261,7 +263,8 @@ class _Forest:
         line = lines[int(sharp[weight[sharp].argmax()])]
         # several pairs have more ends, but no pair that agrees is less likely whole periods off than the surest
         sure = max(min(certain[n] / enough(counts[n]), 1.0) for n in agree.tolist())
-        count = int(counts[agree].sum())
+        # what a pair shows in two ways may be by the same ends
+        count = sum({pairs[n]: int(counts[n]) for n in agree[np.argsort(counts[agree])].tolist()}.values())
         return replace(
             line,
             offset_ns=float(offsets[sharp].mean()),
@@ -359,7 +362,7 @@ def _sharpest_first(relations: Iterable[Sequence[_Edge]]) -> Iterator[_Edge]:
         for stride, rows in rows_by(np.array([e.second - e.first for e in couples], np.int64)).items():
             edges = [couples[n] for n in rows.tolist()]
             some = [edge.line for edge in edges[:: -(-len(edges) // _SOME)]]
-            certain = [line.scale_ns for line in some if line is not None and line.certainty >= _CERTAIN]
+            certain = [line.scale_ns for line in some if line is not None and line.certainty >= CERTAIN]
             if 2 * len(certain) > len(some):
                 sharp.append((float(np.median(certain)), stride, edges))
     for _, _, edges in sorted(sharp, key=lambda s: s[:2]):
