@@ -250,8 +250,8 @@ def _doubtful(matching: Matching) -> list[int]:
     kinds = matching.timelines.kinds
     share: dict[int, float] = {}
     for member, number in matching.instance.items():
-        its = number[kinds.messages[matching.timelines.of(member).kind]]
-        share[member] = float(np.mean(its >= 0)) if len(its) else 1.0
+        instances = number[kinds.messages[matching.timelines.of(member).kind]]
+        share[member] = float(np.mean(instances >= 0)) if len(instances) else 1.0
     doubtful = []
     for name in np.unique(kinds.communicator[kinds.messages & (kinds.communicator >= 0)]).tolist():
         members = np.unique(kinds.member[kinds.communicator == name]).tolist()

@@ -169,12 +169,12 @@ class Timelines:
         self._in_memory[place] = times
         self._operations += len(times.row)
         while self._operations > self._most and len(self._in_memory) > 1:
-            old, its = self._in_memory.popitem(last=False)
-            self._operations -= len(its.row)
+            old, old_times = self._in_memory.popitem(last=False)
+            self._operations -= len(old_times.row)
             if old not in self._in_file:
                 with writing_scratch(self._file.parent, "the times of operations"), self._file.open("ab") as file:
-                    self._in_file[old] = file.tell(), len(its.row)
-                    file.write(np.stack(its).data)  # `tofile` does not raise if the last block does not fit
+                    self._in_file[old] = file.tell(), len(old_times.row)
+                    file.write(np.stack(old_times).data)  # `tofile` does not raise if the last block does not fit
 
     @cached_property
     def _file(self) -> Path:
