@@ -360,6 +360,38 @@ def test_numbers_in_names_of_files(names, ranks):
     assert [numbers[n] for n in range(len(names))] == ranks
 
 
+def numbered_from_1(places, **others):
+    """Reports with the numbers 1, 2, ... in their names, of processes at (host, device)."""
+    return [
+        report(
+            f"profile.{n}.sqlite", host=host, processes=(ReportProcess(0, 100 + n, gpu=True, device_ordinal=device),)
+        )._replace(**others)
+        for n, (host, device) in enumerate(places, start=1)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("places", "others", "first"),
+    [
+        ([("a", 0), ("a", 1), ("a", 2)], {}, 0),
+        ([("a", 1), ("a", 2), ("a", 3)], {}, 1),
+        ([("a", None)] * 3, {}, 0),
+        ([("a", None)] * 3, {"world_size": 4}, 1),
+        ([("a", 1), ("a", 2), ("a", 3)], {"world_size": 3}, 0),
+        ([("a", 1), ("a", 2), ("b", 1), ("b", 2)], {}, 0),
+        ([("a", 0)] * 3 + [("b", 0)] * 4, {}, 1),
+        ([("a", 0)] * 4 + [("b", 0)] * 3, {}, 0),
+        ([("a", 0)] * 3 + [("b", 0)] * 3, {}, 0),
+        ([("a", 0)] * 2 + [("b", 0)] * 4, {}, 0),
+        ([("a", 0)] * 3 + [("b", 0)] * 3 + [("c", 0)] * 4, {}, 0),
+    ],
+)
+def test_numbers_from_1_are_ranks_if_rank_0_has_no_report(places, others, first):
+    plan = plan_ranks(numbered_from_1(places, **others))
+    assert [rank for rank, _, _ in found(plan)] == list(range(first, first + len(places)))
+    assert plan.missing == tuple(range(first))
+
+
 def test_the_world_size_is_that_of_the_names():
     assert plan_ranks([report(f"trace-{n}-of-4.json", pid=n) for n in (0, 1, 3)]).missing == (2,)
 

@@ -437,11 +437,33 @@ def _from_last_number(candidates: Sequence[_Candidate]) -> Callable[[_Candidate]
     text = texts.pop() if len(texts) == 1 else None
     if text is None or len(numbers) < _FEWEST_NUMBERED or re.fullmatch(_NSYS_NAME, text) or of_process:
         return lambda _: None
-    if sorted(numbers.values()) == list(range(1, len(numbers) + 1)):
-        return lambda candidate: numbers.get(id(candidate), 0) - 1  # counted from 1
+    from_one = sorted(numbers.values()) == list(range(1, len(numbers) + 1))
+    if from_one and not _lacks_rank_0([(numbers[id(c)], c) for c in candidates]):
+        return lambda candidate: numbers.get(id(candidate), 0) - 1
     if max(numbers.values()) >= _NUMBERS_A_REPORT * len(numbers) or not all(c.alone for c in candidates):
         return lambda _: None
     return lambda candidate: numbers.get(id(candidate))
+
+
+def _lacks_rank_0(numbered: Sequence[tuple[int, _Candidate]]) -> bool:
+    """Whether processes numbered from 1 are ranks from 1 on: rank 0 has no report.
+
+    The job's size decides, else the first host: it has no process on device 0, as all others have, or one process less.
+    """
+    sizes = _world_sizes(report for _, candidate in numbered for report in candidate.reports)
+    if sizes:
+        return list(sizes) == [len(numbered) + 1]
+    numbers: dict[str, list[int]] = defaultdict(list)
+    ordinals: dict[str, list[int]] = defaultdict(list)
+    for number, candidate in numbered:
+        numbers[candidate.host].append(number)
+        ordinals[candidate.host] += [lead.device_ordinal or 0 for lead in candidate.leads]
+    first = min(numbers, key=lambda host: min(numbers[host]))
+    if [host for host in ordinals if min(ordinals[host], default=0) > 0] == [first]:
+        return True
+    per_host = max(map(len, numbers.values()))
+    one_less = len(numbers[first]) == per_host - 1
+    return one_less and all({n // per_host for n in its} == {its[0] // per_host} for its in numbers.values())
 
 
 def _from_parallel_ranks(candidates: Sequence[_Candidate]) -> Callable[[_Candidate], int | None]:
