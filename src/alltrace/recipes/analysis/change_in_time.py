@@ -73,7 +73,8 @@ def later_part(values: Floats, least: float) -> Flags | None:
     smooth = _without_single_steps(values)
     late = _split(smooth, least, needed, 0.0, by_time=True)
     late = _growing(smooth, least, needed) if late is None else late
-    if late is None:
+    # single steps may be long, but most of those before are not, a first one that starts up aside
+    if late is None or not _apart(values[1:], late[1:], (smooth[late].mean() + smooth[~late].mean()) / 2):
         return None
     # what grows has begun to before half of it is there
     early = smooth[~late][: max(int((~late).sum()) // 2, 1)]
@@ -82,6 +83,12 @@ def later_part(values: Floats, least: float) -> Flags | None:
     begins = len(smooth) - int(np.cumprod(above[::-1]).sum())
     late[begins:] = True
     return late
+
+
+def _apart(values: Floats, above: Flags, middle: float) -> bool:
+    """Whether most values of either part are on its side of the middle."""
+    right = (values > middle) == above
+    return all(right[part].sum() >= _MOSTLY * part.sum() for part in (above, ~above))
 
 
 def _without_single_steps(values: Floats) -> Floats:
@@ -128,8 +135,7 @@ def _split(values: Floats, least: float, needed: float, usual: float, *, by_time
     error = deviation * np.sqrt(1 / low + 1 / high)
     if change <= least or change < needed * error or before - 1 >= _ALREADY_SLOW * change:
         return None
-    middle = (before + after) / 2
-    if (ordered[:low] < middle).mean() < _MOSTLY or (ordered[low:] > middle).mean() < _MOSTLY:
+    if not _apart(ordered, np.arange(len(values)) >= low, (before + after) / 2):
         return None
     if not by_time and (high > low or change < needed * deviation):  # sorted values differ by order alone
         return None

@@ -84,6 +84,13 @@ def test_a_single_long_step_hides_no_later_part():
     assert later_part(np.array([1.4, 1.0, 1.01, 0.99, 1.0, 1.01, 1.0, 1.01, 0.99]), 0.03) is None
 
 
+def test_steps_that_are_as_long_before_as_later_are_no_change():
+    """The second of three early steps is longer than all later ones; in the other case the first is a start-up."""
+    assert later_part(np.array([0.64, 1.25, 0.67, 0.99, 1.0, 1.07, 1.03, 1.03, 0.95]), 0.03) is None
+    late = later_part(np.array([0.99, 0.67, 0.67, 0.67, *[1.0] * 12]), 0.03)
+    assert late.tolist() == [False] * 4 + [True] * 12
+
+
 def test_steps_that_grow_steadily():
     noise = np.random.default_rng(3).normal(0, 0.01, 12)
     late = later_part(1 + noise + 0.05 * np.maximum(np.arange(12) - 3, 0), 0.03)
