@@ -148,9 +148,9 @@ def test_pairs_that_agree_have_more_ends_and_are_as_sure_of_the_period_as_the_su
 
     edges = [_Edge(n, n + 3, lambda _: ends, placing, line_of(n), messages=True) for n in range(len(counts))]
     forest = _Forest(list(range(6)), placing)
-    assert forest._agreed(edges[0], edges).certainty == pytest.approx(expected)
+    assert forest._agreed(edges[0], edges)[0].certainty == pytest.approx(expected)
     twice = [_Edge(e.first, e.second, e.ends, placing, e.how, messages=True) for e in edges]
-    assert forest._agreed(edges[0], [*edges, *twice]).certainty == pytest.approx(expected)  # a pair has one vote
+    assert forest._agreed(edges[0], [*edges, *twice])[0].certainty == pytest.approx(expected)  # a pair has one vote
     forest.grow(edges)
     forest.grow_doubtful()
     assert forest.connected == (expected >= 0.8)
@@ -175,8 +175,8 @@ def test_lines_vote_by_how_sharp_they_are(second_us, scale_us, expected):
         return _Edge(first, second, lambda _: ends, placing, lambda *_, rate: line, messages=True)
 
     edges = [edge(0, 2, 0.0, 30e3), edge(3, 1, -1e3 * second_us, 1e3 * scale_us)]  # the second from the other host
-    line = _Forest([0, 1, 2, 3], placing)._agreed(edges[0], edges)
-    assert (line and (line.offset_ns, line.scale_ns)) == (expected and pytest.approx(expected))
+    agreed = _Forest([0, 1, 2, 3], placing)._agreed(edges[0], edges)
+    assert (agreed and (agreed[0].offset_ns, agreed[0].scale_ns)) == (expected and pytest.approx(expected))
 
 
 @pytest.mark.parametrize(("many", "expected_ns"), [(80, 0.0), (40, None)])
@@ -190,8 +190,8 @@ def test_lines_vote_by_how_many_ends_they_are_through(many, expected_ns):
         return _Edge(first, second, lambda _: ends, placing, lambda *_, rate: line, messages=True)
 
     edges = [edge(0, 2, 0.0, 60e3, many), edge(0, 3, 9e6, 40e3, 14), edge(1, 3, 9e6, 40e3, 12)]
-    line = _Forest([0, 1, 2, 3], placing)._agreed(edges[0], edges)
-    assert (line and line.offset_ns) == expected_ns
+    agreed = _Forest([0, 1, 2, 3], placing)._agreed(edges[0], edges)
+    assert (agreed and agreed[0].offset_ns) == expected_ns
 
 
 @pytest.mark.parametrize(
@@ -235,8 +235,9 @@ def test_what_two_ranks_show_in_two_ways_votes_twice():
     lines = [ClockLine(9e6, 0.0, 0.0, 88e3, 24, 1.0), ClockLine(0.0, 0.0, 0.0, 5e3, 12, 0.6)]
     hows = [lambda *_, rate, line=line: line for line in lines]
     edges = [_Edge(0, 1, lambda _: ends, Placing(), how, messages=True) for how in hows]
-    line = _Forest([0, 1], Placing())._agreed(edges[0], edges)
-    assert line is not None
+    agreed = _Forest([0, 1], Placing())._agreed(edges[0], edges)
+    assert agreed is not None
+    line, _ = agreed
     assert (line.offset_ns, line.scale_ns) == (0.0, 5e3)
 
 
@@ -244,8 +245,9 @@ def test_ends_that_show_the_same_in_two_ways_are_not_twice_as_many():
     ends = Ends(np.arange(20) * 1e7, np.zeros(20, np.int64), np.full(20, -1))
     lines = [ClockLine(0.0, 0.0, 0.0, 5e3, count, count / 16) for count in (8, 6)]
     edges = [_Edge(0, 1, lambda _: ends, Placing(), lambda *_, rate, line=line: line, messages=True) for line in lines]
-    line = _Forest([0, 1], Placing())._agreed(edges[0], edges)
-    assert line is not None
+    agreed = _Forest([0, 1], Placing())._agreed(edges[0], edges)
+    assert agreed is not None
+    line, _ = agreed
     assert (line.count, line.certainty) == (8, 0.5)
 
 

@@ -219,11 +219,14 @@ class _Forest:
                 continue
             if edge.line is None:
                 continue
-            line = self._agreed(edge, of_units[self._units(edge)]) if edge.messages else edge.line
-            if line is None:
+            agreed = (
+                self._agreed(edge, of_units[self._units(edge)]) if edge.messages else (edge.line, edge.line.scale_ns)
+            )
+            if agreed is None:
                 continue
-            sharpest = min(sharpest, line.scale_ns)
-            if line.scale_ns <= 2.0 * sharpest and line.certainty >= CERTAIN:
+            line, scale_ns = agreed
+            sharpest = min(sharpest, scale_ns)
+            if scale_ns <= 2.0 * sharpest and line.certainty >= CERTAIN:
                 self._connect(edge, line)
             elif not edge.messages or line.certainty >= CERTAIN * max(enough(line.count), 1 / 2):
                 doubtful[between] += 1
@@ -234,8 +237,8 @@ class _Forest:
     def _units(self, edge: _Edge) -> frozenset[int]:
         return frozenset((self._unit[edge.first], self._unit[edge.second]))
 
-    def _agreed(self, edge: _Edge, edges: Iterable[_Edge]) -> ClockLine | None:
-        """The mean of the lines on which pairs of ranks of two clocks agree.
+    def _agreed(self, edge: _Edge, edges: Iterable[_Edge]) -> tuple[ClockLine, float] | None:
+        """The mean of the lines on which pairs of ranks of two clocks agree, and how far ends of such a pair scatter, ns.
 
         A line votes by how sharp and certain it is. An offset needs twice the votes of any other: if steps are alike,
         a pair is as sharply related whole periods off, but not all pairs by the same number of these.
@@ -265,7 +268,7 @@ class _Forest:
         sure = max(min(certain[n] / enough(counts[n]), 1.0) for n in agree.tolist())
         # what a pair shows in two ways may be by the same ends
         count = sum({pairs[n]: int(counts[n]) for n in agree[np.argsort(counts[agree])].tolist()}.values())
-        return replace(
+        agreed = replace(
             line,
             offset_ns=float(offsets[sharp].mean()),
             middle_ns=middle_ns,
@@ -273,6 +276,7 @@ class _Forest:
             count=count,
             certainty=float(sure) * enough(count),
         )
+        return agreed, float(np.median(scales[agree]))
 
     def grow_doubtful(self) -> None:
         """Relate ranks that are not by the other relations, in order of scatter and certainty."""
@@ -330,7 +334,11 @@ def _stages(timelines: AnyTimelines, shift: Mapping[int, float], placing: Placin
             of_streams = _ends(timelines, shift, exchanges, distinct_rows(kinds.stream)[1])
             streams = [_Edge(*couple, of_streams, placing, relate_streams, messages=True) for couple in guesses]
             apart = [[e for e in its if {e.first, e.second} <= members and e.apart] for its in (streams, partly)]
-            yield chain(_sharpest_first(apart), partly)
+            yield _sharpest_first(apart)
+            # messages that two members exchange relate none of them to others
+            collectives = _ends(timelines, shift, chosen & kinds.synchronising, _stream_keys(kinds, chosen))
+            yield (_Edge(*couple, collectives, placing, relate_partly, messages=True) for couple in guesses)
+            yield iter(partly)
         else:
             yield iter(partly)
 
