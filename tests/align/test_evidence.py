@@ -279,6 +279,19 @@ def test_an_exchange_among_two_is_one_operation_whatever_each_keeps_for_itself(t
         assert picked(rows, "op", "bytes", "peer", "group_rank") == [("SendRecv", 100, 1 - rank, rank)]
 
 
+@pytest.mark.parametrize(("threads", "ranks"), [((5, 6), (0, 1)), ((5, 5), (None, None))])
+def test_a_process_with_several_members_of_a_communicator_knows_each_by_its_thread(tmp_path, threads, ranks):
+    told = {"NCCL communicator ID": 7, "No. of ranks": 2}
+    joined = [call(1, 2, "ncclCommInitRank", {**told, "Rank": n}, thread=t) for n, t in enumerate(threads)]
+    sizes = {"NCCL communicator ID": 7, "Message size [bytes]": 100}
+    sent = [
+        call(100 + 10 * n, 101 + 10 * n, "ncclSend", {**sizes, "Peer rank": 1 - n}, thread=t)
+        for n, t in enumerate(threads)
+    ]
+    rows = rows_of(tmp_path, ranges=[*joined, *sent])
+    assert picked(rows, "group_rank", "group_size", "peer") == [(ranks[0], 2, 1), (ranks[1], 2, 0)]
+
+
 def test_a_group_with_a_kernel_for_each_of_its_calls_is_not_one_operation(tmp_path):
     told = {"NCCL communicator ID": 7, "Peer rank": 2, "Message size [bytes]": 100}
     rows = rows_of(

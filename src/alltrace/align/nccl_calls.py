@@ -59,8 +59,9 @@ class Calls:
     unit_context: Int64  # index in `ops` of the operation that a framework's range around the unit names, or -1
     ops: list[str]
     payloads: list[Payload]
-    # of each communicator the rank's number in it and its size; when the profiler traced each call's work on the device
-    members: dict[str, tuple[int | None, int | None]] = field(default_factory=dict)
+    # of each communicator the process's number in it, by the thread that joined it, None if several did; and its size
+    members: dict[str, tuple[dict[int, int | None], int | None]] = field(default_factory=dict)
+    # when the profiler traced each call's work on the device
     work: tuple[Int64, Int64] | None = None
 
 
@@ -159,11 +160,14 @@ def read_calls(ranges: pa.Table, contexts: Contexts) -> Calls:
     rows, unit, unit_start, unit_end, unit_rows = map(np.concatenate, zip(*parts, strict=True))
     unit_thread = thread[unit_rows]
     unit_context = contexts.named_around(ops, unit_thread, unit_start, unit_end)
-    members: dict[str, tuple[int | None, int | None]] = {}
+    members: dict[str, tuple[dict[int, int | None], int | None]] = {}
     for index in np.flatnonzero(_flags(texts, lambda t: t.startswith(_INIT))[text_at]).tolist():
         told = payloads[payload_at[index]]
         if told.communicator is not None:
-            members[told.communicator] = (told.group_rank, told.group_size)
+            of_thread, _ = members.get(told.communicator, ({}, None))
+            joining = int(thread[index])
+            of_thread[joining] = told.group_rank if of_thread.get(joining, told.group_rank) == told.group_rank else None
+            members[told.communicator] = of_thread, told.group_size
     return Calls(
         start[rows], end[rows], process[rows], thread[rows], op[rows], payload_at[rows], unit, unit_start, unit_end,
         unit_thread, unit_context, ops, payloads, members,

@@ -136,11 +136,19 @@ def _payload_numbers(calls: Calls) -> tuple[dict[str, Int64], dict[str, Flags]]:
         found = []
         for told in calls.payloads:
             value = getattr(told, name)
-            if value is None and name in ("group_rank", "group_size") and told.communicator in calls.members:
-                value = calls.members[told.communicator][name == "group_size"]
+            if value is None and told.communicator in calls.members:
+                of_thread, size = calls.members[told.communicator]
+                only = next(iter(of_thread.values())) if len(of_thread) == 1 else None
+                value = {"group_rank": only, "group_size": size}.get(name)
             found.append(value)
         valid[name] = np.array([v is not None for v in found])[calls.payload]
         numbers[name] = np.array([v or 0 for v in found], np.int64)[calls.payload]
+    for communicator, (of_thread, _) in calls.members.items():
+        for thread, group_rank in of_thread.items() if len(of_thread) > 1 else ():
+            its = np.array([told.communicator == communicator for told in calls.payloads])[calls.payload]
+            its &= (calls.thread == thread) & ~valid["group_rank"]
+            if group_rank is not None:
+                numbers["group_rank"][its], valid["group_rank"][its] = group_rank, True
     return numbers, valid
 
 

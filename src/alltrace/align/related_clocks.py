@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from itertools import chain, islice
+from itertools import islice
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -238,7 +238,7 @@ class _Forest:
         return frozenset((self._unit[edge.first], self._unit[edge.second]))
 
     def _agreed(self, edge: _Edge, edges: Iterable[_Edge]) -> tuple[ClockLine, float] | None:
-        """The mean of the lines on which pairs of ranks of two clocks agree, and how far ends of such a pair scatter, ns.
+        """The mean of the lines on which pairs of ranks of two clocks agree, and how far those of a pair scatter, ns.
 
         A line votes by how sharp and certain it is. An offset needs twice the votes of any other: if steps are alike,
         a pair is as sharply related whole periods off, but not all pairs by the same number of these.
