@@ -167,7 +167,7 @@ def _in_order(reference: Member, own: Member) -> bool:
     if usual > _LOOSE * np.ptp(reference.end) / len(reference.end):
         return True
     nearer = (apart > 4.0 * usual) & (least <= usual)
-    return bool(apart.mean() <= 4.0 * least.mean() + SHORTEST_NS or nearer.mean() <= WRONG_SHARE)
+    return bool(apart.mean() <= 4.0 * least.mean() + SHORTEST_NS or nearer.mean() <= 1 / 2)
 
 
 def _moved(reference: Member, own: Member) -> Member:
