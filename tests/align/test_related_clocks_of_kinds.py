@@ -148,9 +148,9 @@ def test_pairs_that_agree_have_more_ends_and_are_as_sure_of_the_period_as_the_su
 
     edges = [_Edge(n, n + 3, lambda _: ends, placing, line_of(n), messages=True) for n in range(len(counts))]
     forest = _Forest(list(range(6)), placing)
-    assert forest._agreed(edges[0], edges)[0].certainty == pytest.approx(expected)
+    assert forest._agreed(edges[0], edges).line.certainty == pytest.approx(expected)
     twice = [_Edge(e.first, e.second, e.ends, placing, e.how, messages=True) for e in edges]
-    assert forest._agreed(edges[0], [*edges, *twice])[0].certainty == pytest.approx(expected)  # a pair has one vote
+    assert forest._agreed(edges[0], [*edges, *twice]).line.certainty == pytest.approx(expected)  # a pair has one vote
     forest.grow(edges)
     forest.grow_doubtful()
     assert forest.connected == (expected >= 0.8)
@@ -176,7 +176,7 @@ def test_lines_vote_by_how_sharp_they_are(second_us, scale_us, expected):
 
     edges = [edge(0, 2, 0.0, 30e3), edge(3, 1, -1e3 * second_us, 1e3 * scale_us)]  # the second from the other host
     agreed = _Forest([0, 1, 2, 3], placing)._agreed(edges[0], edges)
-    assert (agreed and (agreed[0].offset_ns, agreed[0].scale_ns)) == (expected and pytest.approx(expected))
+    assert (agreed and (agreed.line.offset_ns, agreed.line.scale_ns)) == (expected and pytest.approx(expected))
 
 
 @pytest.mark.parametrize(("many", "expected_ns"), [(80, 0.0), (40, None)])
@@ -191,7 +191,7 @@ def test_lines_vote_by_how_many_ends_they_are_through(many, expected_ns):
 
     edges = [edge(0, 2, 0.0, 60e3, many), edge(0, 3, 9e6, 40e3, 14), edge(1, 3, 9e6, 40e3, 12)]
     agreed = _Forest([0, 1, 2, 3], placing)._agreed(edges[0], edges)
-    assert (agreed and agreed[0].offset_ns) == expected_ns
+    assert (agreed and agreed.line.offset_ns) == expected_ns
 
 
 @pytest.mark.parametrize(
@@ -229,6 +229,21 @@ def test_ranks_are_related_at_once_only_if_no_pairs_before_agree_much_more_sharp
     assert forest.lines([0, 1, 2])[2].offset_ns == 3e6
 
 
+@pytest.mark.parametrize(("shared", "expected_ns"), [(3, 7e6), (4, 0.0)])
+def test_messages_of_a_stream_relate_one_pair(shared, expected_ns):
+    """Rank 2 exchanges messages with rank 1 over a link that scatters more, if its stream is not that with rank 0."""
+    ends = Ends(np.arange(20) * 1e7, np.zeros(20, np.int64), np.full(20, -1))
+
+    def edge(first, second, offset_ns, scale_ns, streams=()):
+        line = ClockLine(offset_ns, 0.0, 0.0, scale_ns, 40, 1.0, streams)
+        return _Edge(first, second, lambda _: ends, Placing(), lambda *_, rate: line, messages=True)
+
+    forest = _Forest([0, 1, 2], Placing())
+    forest.grow([edge(0, 1, 0.0, 3e3, (8, 4)), edge(1, 2, 7e6, 40e3, (shared, 5))])
+    forest.grow([edge(0, 2, 0.0, 30e3)])  # collectives
+    assert forest.lines([0, 1, 2])[2].offset_ns == expected_ns
+
+
 def test_what_two_ranks_show_in_two_ways_votes_twice():
     """Their messages are related loosely and another operation sharply."""
     ends = Ends(np.arange(20) * 1e7, np.zeros(20, np.int64), np.full(20, -1))
@@ -237,7 +252,7 @@ def test_what_two_ranks_show_in_two_ways_votes_twice():
     edges = [_Edge(0, 1, lambda _: ends, Placing(), how, messages=True) for how in hows]
     agreed = _Forest([0, 1], Placing())._agreed(edges[0], edges)
     assert agreed is not None
-    line, _ = agreed
+    line = agreed.line
     assert (line.offset_ns, line.scale_ns) == (0.0, 5e3)
 
 
@@ -247,7 +262,7 @@ def test_ends_that_show_the_same_in_two_ways_are_not_twice_as_many():
     edges = [_Edge(0, 1, lambda _: ends, Placing(), lambda *_, rate, line=line: line, messages=True) for line in lines]
     agreed = _Forest([0, 1], Placing())._agreed(edges[0], edges)
     assert agreed is not None
-    line, _ = agreed
+    line = agreed.line
     assert (line.count, line.certainty) == (8, 0.5)
 
 

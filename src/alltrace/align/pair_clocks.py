@@ -62,6 +62,7 @@ class ClockLine:
     scale_ns: float  # standard deviation of the remaining differences, robust
     count: int  # the ends it is from
     certainty: float  # 1 if no other offset fits nearly as well, down to 0 if another fits as well
+    streams: tuple[int, ...] = ()  # the keys of both ranks' streams, if it is of these alone
 
     def ahead(self, time_ns: float) -> float:
         """The offset at a time of the second rank."""
@@ -159,8 +160,9 @@ def relate_streams(first: Ends, second: Ends, *, rate: bool = True) -> ClockLine
         for other in np.unique(second.key).tolist():
             its, theirs = first.take(first.key == one), second.take(second.key == other)
             if len(its.time) == len(theirs.time):
-                lines.append(relate(its, theirs._replace(key=its.key), rate=rate))
-    return min((line for line in lines if line is not None), key=lambda line: line.scale_ns, default=None)
+                line = relate(its, theirs._replace(key=its.key), rate=rate)
+                lines += [] if line is None else [replace(line, streams=(one, other))]
+    return min(lines, key=lambda line: line.scale_ns, default=None)
 
 
 def relate_partly(first: Ends, second: Ends, *, rate: bool = True) -> ClockLine | None:

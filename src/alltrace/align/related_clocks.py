@@ -187,6 +187,14 @@ class _Edge:
         return line
 
 
+class _Agreed(NamedTuple):
+    """What pairs of ranks agree on."""
+
+    line: ClockLine
+    scale_ns: float  # how far ends of such a pair usually scatter
+    streams: set[tuple[int, int]]  # of which ranks, where messages of these alone show it
+
+
 class _Forest:
     """Ranks that are related, as trees over the units of ranks of one clock."""
 
@@ -197,6 +205,7 @@ class _Forest:
         self._root = {n: n for n in range(len(number))}  # of each set, by its number
         self._lines: dict[int, list[tuple[int, ClockLine]]] = {n: [] for n in self._root}
         self._doubtful: list[tuple[float, int, ClockLine, _Edge]] = []
+        self._exchanging: set[tuple[int, int]] = set()  # the ranks' streams whose messages relate some
 
     @property
     def connected(self) -> bool:
@@ -209,6 +218,7 @@ class _Forest:
         """Relate ranks that are not by sharp and certain relations, and keep others for later."""
         sharpest = math.inf
         doubtful: Counter[frozenset[int]] = Counter()
+        loose: list[tuple[float, int, _Agreed, _Edge]] = []
         edges = list(edges)
         of_units: dict[frozenset[int], list[_Edge]] = {}
         for edge in edges:
@@ -219,37 +229,47 @@ class _Forest:
                 continue
             if edge.line is None:
                 continue
-            agreed = (
-                self._agreed(edge, of_units[self._units(edge)]) if edge.messages else (edge.line, edge.line.scale_ns)
-            )
+            alone = _Agreed(edge.line, edge.line.scale_ns, set())
+            agreed = self._agreed(edge, of_units[self._units(edge)]) if edge.messages else alone
             if agreed is None:
                 continue
-            line, scale_ns = agreed
-            sharpest = min(sharpest, scale_ns)
-            if scale_ns <= 2.0 * sharpest and line.certainty >= CERTAIN:
+            line = agreed.line
+            sharpest = min(sharpest, agreed.scale_ns)
+            if agreed.scale_ns <= 2.0 * sharpest and line.certainty >= CERTAIN:
                 self._connect(edge, line)
+                self._exchanging |= agreed.streams
             elif not edge.messages or line.certainty >= CERTAIN * max(enough(line.count), 1 / 2):
                 doubtful[between] += 1
-                self._doubtful.append((math.log(line.scale_ns) - 2.0 * line.certainty, len(self._doubtful), line, edge))
+                cost = math.log(line.scale_ns) - 2.0 * line.certainty
+                self._doubtful.append((cost, len(self._doubtful), line, edge))
+                if line.certainty >= CERTAIN and agreed.streams:
+                    loose.append((cost, len(loose), agreed, edge))
             if self.connected:
                 return
+        # a link can scatter more than others; the messages of a stream are those of one pair
+        for _, _, agreed, edge in sorted(loose, key=lambda d: d[:2]):
+            apart = self.component(edge.first) != self.component(edge.second)
+            if apart and not agreed.streams & self._exchanging:
+                self._connect(edge, agreed.line)
+                self._exchanging |= agreed.streams
 
     def _units(self, edge: _Edge) -> frozenset[int]:
         return frozenset((self._unit[edge.first], self._unit[edge.second]))
 
-    def _agreed(self, edge: _Edge, edges: Iterable[_Edge]) -> tuple[ClockLine, float] | None:
-        """The mean of the lines on which pairs of ranks of two clocks agree, and how far those of a pair scatter, ns.
+    def _agreed(self, edge: _Edge, edges: Iterable[_Edge]) -> _Agreed | None:
+        """The mean of the lines on which pairs of ranks of two clocks agree.
 
         A line votes by how sharp and certain it is. An offset needs twice the votes of any other: if steps are alike,
         a pair is as sharply related whole periods off, but not all pairs by the same number of these.
         """
-        lines, pairs = [], []
+        lines, pairs, streams = [], [], []
         of_pairs: dict[tuple[frozenset[int], Any], _Edge] = {}
         for other in (edge, *edges):
             of_pairs.setdefault((frozenset((other.first, other.second)), other.how), other)
         for (pair, _), other in islice(of_pairs.items(), _VOTES):
             if other.line is not None:
                 pairs.append(pair)
+                streams.append(set(zip((other.first, other.second), other.line.streams, strict=False)))
                 alike = self._unit[other.first] == self._unit[edge.first]
                 lines.append(other.line if alike else other.line.reversed())
         middle_ns, apart_ns = lines[0].middle_ns, spacing(edge.ends(edge.second)) / 2
@@ -276,7 +296,7 @@ class _Forest:
             count=count,
             certainty=float(sure) * enough(count),
         )
-        return agreed, float(np.median(scales[agree]))
+        return _Agreed(agreed, float(np.median(scales[agree])), set().union(*(streams[n] for n in agree.tolist())))
 
     def grow_doubtful(self) -> None:
         """Relate ranks that are not by the other relations, in order of scatter and certainty."""
