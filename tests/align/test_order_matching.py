@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from alltrace.align.order_matching import (
     Member,
@@ -177,6 +178,12 @@ def test_order_holds_where_the_nearest_end_is_hardly_nearer():
     shifted = np.append(STEPS[1:], STEPS[-1] + 1e6)
     assert not _in_order(member(STEPS), member(shifted))
     assert _in_order(member(STEPS), member(STEPS + 4e5))  # all are as far from the next
+
+
+@pytest.mark.parametrize(("behind", "in_order"), [(9, True), (12, False)])
+def test_streams_of_which_one_falls_behind_for_a_while_are_in_order(behind, in_order):
+    late = STEPS + np.where(np.arange(20) < behind, 1e6, 1_000.0)
+    assert _in_order(member(STEPS), member(late)) == in_order
 
 
 def test_sizes_that_differ_part_operations_unless_most_do():

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from alltrace.align.constants import SHORTEST_NS, WRONG_SHARE
+from alltrace.align.constants import SHORTEST_NS
 from alltrace.core import sequences
 from alltrace.trace.arrays import Flags, Floats, Int64, nearest
 from alltrace.trace.distinct import distinct_rows, occurrences, rows_by
@@ -154,9 +154,10 @@ def laid_along(reference: Member, own: Member, scatter_ns: float | None = None) 
 
 
 def _in_order(reference: Member, own: Member) -> bool:
-    """Whether none was lost: in order, operations end hardly farther away than the nearest, or nearer ones are few.
+    """Whether none was lost: in order, operations end hardly farther away than the nearest, or most have no nearer one.
 
-    Where the nearest are as far away as those of ranks that do not wait for each other, they show nothing.
+    Ranks of other communicators fall behind for some operations. Where the nearest are as far away as those of ranks
+    that do not wait for each other, they show nothing.
     """
     least = np.empty(len(own.op))
     for op, rows in rows_by(own.op).items():
