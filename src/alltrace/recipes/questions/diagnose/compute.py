@@ -135,8 +135,7 @@ _ADVICE = {
         " nobody waits."
     ),
     "uneven steps": (
-        "Another rank has the most work in each step ({named}); balance tokens or sequence lengths over the ranks of a"
-        " step."
+        "In turn, {named} {has} the most work of a step; balance tokens or sequence lengths over the ranks of a step."
     ),
     "slow in turn": (
         "Another rank takes longer in each step ({named}), for identically launched kernels, so no device is slow; look"
