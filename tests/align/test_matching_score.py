@@ -49,6 +49,15 @@ def test_members_of_the_communicator_that_were_not_captured_are_not_expected():
     assert alone.score(1.0) == 1.0  # the last two end while no other member is captured
 
 
+def test_what_nobody_else_had_captured_counts_for_no_communicator_though_clocks_are_not_related():
+    score = explained((0, 1, 2), (4, 2, 4))
+    clocks = {m: RankClock(0.0, 0.0, 0.0, 1.0, int(m == 2)) for m in range(3)}
+    parted = Explained(score._timelines, clocks, np.full(4, 2))
+    for rank, places in ((0, [0, 1, -1, -1]), (1, [0, 1]), (2, [-1] * 4)):
+        parted.add(rank, np.array(places), np.ones(len(places)))
+    assert parted.score(1.0) == 1.0
+
+
 def test_half_of_the_communication_explained_is_enough():
     assert reason_of(1 / 2, 0.0, {}, 1) is None
     assert (

@@ -208,6 +208,11 @@ def test_sizes_that_differ_part_operations_unless_most_do():
         10,
         11,
     ]
+    other[3:6] = 128  # four of eleven
+    parted = laid_along(member(ends, size=size), member(lost, size=other))[0]
+    assert np.flatnonzero(parted < 0).tolist() == [2, 3, 4, 5]
+    other[6:8] = 128  # six of eleven
+    assert (laid_along(member(ends, size=size), member(lost, size=other))[0] >= 0).all()
     # of what is left over sizes count whatever the others have
     left = laid_along(member(ends, size=size), member(lost, size=np.full(11, 128)), 3_000.0)[0]
     assert left.tolist() == [-1] * 11
@@ -227,6 +232,11 @@ def test_members_of_another_run_are_no_partners():
     assert positions(member(STEPS[:5], clock=1), member(STEPS[:4])).tolist() == [-1] * 4
     assert positions(member(STEPS[:4], clock=1), member(STEPS[:4] + 1.9e9)).tolist() == [0, 1, 2, 3]
     assert positions(member(STEPS[:4], clock=1), member(STEPS[:4] + 2.1e9)).tolist() == [-1] * 4
+
+
+def test_half_of_the_operations_have_partners_or_none_has():
+    halves = [positions(member(STEPS[:8]), member(STEPS[:8] + 1e3, op=[0] * n + [1] * (8 - n))) for n in (4, 3)]
+    assert [place.tolist() for place in halves] == [[0, 1, 2, 3, -1, -1, -1, -1], [-1] * 8]
 
 
 def test_an_operation_whose_number_the_reference_lacks_has_no_place():

@@ -240,8 +240,7 @@ def interned(table: Any) -> tuple[Any, Any]:
             ids, names = intern(values)
             table = table.set_column(at, column, ids)
             found.append(names)
-    table, schema = table.select(list(declared.column_names)), declared.arrow_schema()
-    return table if table.schema == schema else table.cast(schema), pa.concat_tables(found)
+    return table.select(list(declared.column_names)).cast(declared.arrow_schema()), pa.concat_tables(found)
 
 
 def _steps(run: Run, each: list[RankSteps | AlltraceError | None]) -> tuple[Any, tuple[str, ...]]:
