@@ -54,6 +54,12 @@ def test_the_middle_of_a_step_is_that_of_its_device_work():
     assert _middles(steps).tolist() == [20, 50]
 
 
+def test_what_is_copied_ahead_for_a_step_is_not_in_its_middle():
+    device = np.array([[0, 100], [10, 200], [20, 300], [330, 400], [340, 350]])
+    steps = steps_of(np.arange(5), np.arange(5) + 1, device=device)
+    assert _middles(steps).tolist() == [50, 150, 250, 365, 350]
+
+
 def test_numbers_go_on_before_and_after():
     assert _continued(np.array([4, 7, 9]), np.array([-2, 0, 1, 2, 5])).tolist() == [2, 4, 7, 9, 12]
 

@@ -517,9 +517,10 @@ def _extents(found: RankSteps) -> Int64:
 
 
 def _middles(found: RankSteps) -> Int64:
-    """The middle of each of `_extents`."""
+    """The middle of each of `_extents`, of what is behind the step before: a step's data may be copied ahead."""
     first, last = _extents(found).T
-    middles: Int64 = first + (last - first) // 2
+    begun = np.clip(np.concatenate((first[:1], last[:-1])), first, last)
+    middles: Int64 = begun + (last - begun) // 2
     return middles
 
 
