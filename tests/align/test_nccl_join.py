@@ -45,6 +45,10 @@ def test_grouped_sends_and_receives_are_what_the_range_around_them_says():
     one = {"bytes": np.array([8])}, {name: np.ones(1, np.bool_) for name in valid}
     assert _fold_exchanges(calls([0], [0], [1]), *one, np.array([0]), OPS).all()
     assert _fold_exchanges(calls([3], [0], [-1]), *one, np.array([3]), OPS).all()
+    single = np.array([3])  # a rank that has one message of the exchange
+    known = {name: np.ones(1, np.bool_) for name in valid}
+    assert _fold_exchanges(calls([3], [0], [1]), {"bytes": np.array([8])}, known, single, OPS).all()
+    assert single.tolist() == [1]
     assert one[0]["bytes"].tolist() == [8]
     assert all(known.all() for known in one[1].values())
 

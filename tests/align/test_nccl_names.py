@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from alltrace.align.nccl_names import operation_of_kernel
+from alltrace.align.nccl_names import operation_of_kernel, parse_payload
 
 OPERATIONS = {
     "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)": "AllReduce",
@@ -20,3 +20,17 @@ OPERATIONS = {
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_a_kernel_names_its_operation(name):
     assert operation_of_kernel(name) == OPERATIONS[name]
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("18446744073709551615", "0xffffffffffffffff"),
+        ("-1", "0xffffffffffffffff"),
+        ("0x190cf64ad4b4a6a5", "0x190cf64ad4b4a6a5"),
+        ("ff00aa", "0xff00aa"),
+        ("fg", "fg"),
+    ],
+)
+def test_a_communicator_has_one_name_however_its_number_is_written(text, name):
+    assert parse_payload(f'{{"NCCL communicator ID": "{text}"}}').communicator == name

@@ -178,6 +178,8 @@ def test_steps_are_placed_by_the_times_of_lines():
     assert _by_time(line, line[[2, 3, 4, 5, 6]] - np.array([2e9, 2e9, 2e9, 2e9, 6e9]), 4e9) == 2  # four of five agree
     assert _by_time(line, line[[2, 3, 4, 5]] - np.array([2e9, 2e9, 2e9, 6e9]), 4e9) is None
     assert _by_time(np.round(line), line[2:6] - 2e9, 4e9) == 2
+    lacking = np.where(np.arange(len(line)) == 4, np.nan, line)
+    assert _by_time(lacking, line[2:6] - 2e9, 4e9) is None
     assert _by_time(np.round(line), line[2:6] - 2e9, 3.9e9) is None  # whole seconds are too coarse
     assert _by_time(line[::-1], line[2:6], 4e9) is None
     assert _by_time(np.append(line, np.nan), line[2:6], 4e9) is None

@@ -281,7 +281,7 @@ def _passed(trace: TracedOps, log: LoggedCalls, begin: int, place: int, typical:
     """The band laid from the place to the end of the trace, and from there back to its beginning, piece by piece."""
     n = len(trace.op)
     call, sure = np.full(n, -1, np.int64), np.zeros(n, np.bool_)
-    taken = np.where(trace.duration_ns > 0, np.log(np.maximum(trace.duration_ns, 1)), np.nan)
+    taken = np.log(np.where(trace.duration_ns > 0, trace.duration_ns, np.nan))
     score = 0.0
     for low, high, backward in _pieces(begin, n):
         shift = place - begin

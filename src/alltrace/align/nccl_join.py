@@ -160,10 +160,9 @@ def _fold_exchanges(
     recv = ops.index(RECV) if RECV in ops else -2
     paired = (op == send) | (op == recv)
     units = len(calls.unit_start)
-    calls_in = np.bincount(calls.unit, minlength=units)
     all_paired = np.bincount(calls.unit, ~paired, minlength=units) == 0
     context = calls.unit_context
-    said = (context >= 0) & (calls_in >= 1) & all_paired & ~np.isin(context, (send, recv))
+    said = (context >= 0) & all_paired & ~np.isin(context, (send, recv))
     mine, firsts = said[calls.unit], np.zeros(len(calls.start), np.bool_)
     firsts[run_starts(calls.unit)] = True
     head = np.flatnonzero(mine & firsts)
