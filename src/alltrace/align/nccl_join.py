@@ -136,17 +136,17 @@ def _payload_numbers(calls: Calls) -> tuple[dict[str, Int64], dict[str, Flags]]:
         found = []
         for told in calls.payloads:
             value = getattr(told, name)
-            if value is None and told.communicator in calls.members:
-                of_thread, size = calls.members[told.communicator]
-                only = next(iter(of_thread.values())) if len(of_thread) == 1 else None
-                value = {"group_rank": only, "group_size": size}.get(name)
+            if value is None and name == "group_size" and told.communicator in calls.members:
+                value = calls.members[told.communicator][1]
             found.append(value)
         valid[name] = np.array([v is not None for v in found])[calls.payload]
         numbers[name] = np.array([v or 0 for v in found], np.int64)[calls.payload]
     for communicator, (of_thread, _) in calls.members.items():
-        for thread, group_rank in of_thread.items() if len(of_thread) > 1 else ():
-            its = np.array([told.communicator == communicator for told in calls.payloads])[calls.payload]
-            its &= (calls.thread == thread) & ~valid["group_rank"]
+        calling = np.array([told.communicator == communicator for told in calls.payloads])[calls.payload]
+        for thread, group_rank in of_thread.items():
+            its = calling & ~valid["group_rank"]
+            if len(of_thread) > 1:  # devices of one process, each with a thread of its own
+                its &= calls.thread == thread
             if group_rank is not None:
                 numbers["group_rank"][its], valid["group_rank"][its] = group_rank, True
     return numbers, valid
